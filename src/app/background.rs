@@ -16,6 +16,7 @@ use super::certificates::TlsPorts;
 use super::check_map::CheckMapWatcher;
 use super::exceptions::ExceptionWatcher;
 use super::fleet::Fleet;
+use super::rights::RightsWatcher;
 use super::rule_source::RuleWatcher;
 use super::sampler::Sampler;
 use super::stores::{Restart, ServerChanges, Stores};
@@ -47,6 +48,8 @@ pub(super) struct Background {
     pub(super) live: LiveExceptions,
     /// `None` without `/check`.
     pub(super) check_map: Option<CheckMapWatcher>,
+    /// `None` without `server.rights`.
+    pub(super) rights: Option<RightsWatcher>,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
     /// The Redis store of the HTTP port, for probes: each gRPC worker has its own. `None`: counters are in memory.
@@ -62,9 +65,10 @@ pub(super) struct Background {
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, exceptions, live, check_map, tls, .. } = self;
+        let Self { rules, exceptions, live, check_map, rights, tls, .. } = self;
         let Self { stores, http_store, readiness, ready_in_outage, fleet, sampler, .. } = self;
         let watch_check_map = OptionFuture::from(check_map.map(CheckMapWatcher::watch));
+        let watch_rights = OptionFuture::from(rights.map(RightsWatcher::watch));
         let sample = OptionFuture::from(sampler.map(Sampler::run));
         let watch_fleet = fleet.watch();
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
@@ -98,6 +102,7 @@ impl Background {
             stop.run_until_cancelled(live.run(news)),
             stop.run_until_cancelled(tls.watch()),
             stop.run_until_cancelled(watch_check_map),
+            stop.run_until_cancelled(watch_rights),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
             stop.run_until_cancelled(watch_calendars(&rulebook)),

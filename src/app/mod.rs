@@ -15,6 +15,7 @@ mod exceptions;
 mod fleet;
 mod live_rows;
 mod load_status;
+mod rights;
 mod rule_source;
 mod run;
 mod sampler;
@@ -56,6 +57,7 @@ use console_start::{make_console, own_token};
 use exceptions::{ConfirmedAt, ExceptionWatcher};
 use live_rows::keeps_live_rows;
 use map::MapError;
+use rights::RightsWatcher;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
 
@@ -146,6 +148,8 @@ pub struct App {
     exceptions: ExceptionWatcher,
     live_confirmed_at: ConfirmedAt,
     check_map: Option<CheckMapWatcher>,
+    /// `None` if every caller may do everything.
+    rights: Option<RightsWatcher>,
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
@@ -234,7 +238,7 @@ impl App {
         let check_map =
             check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook)).transpose()?;
         let server = &settings.server;
-        check_token_files(server)?;
+        let rights = read_token_files(server)?;
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
         let stores = Stores::new(&settings, counters, &metrics);
@@ -250,6 +254,7 @@ impl App {
             exceptions,
             live_confirmed_at,
             check_map,
+            rights,
             stores: Arc::new(stores),
             readiness,
             ports,
@@ -274,8 +279,8 @@ impl App {
     }
 }
 
-/// Reads the token files of the ports once.
-fn check_token_files(server: &Server) -> Result<(), AppError> {
+/// Reads the token files of the ports once. Returns the files of `server.rights`.
+fn read_token_files(server: &Server) -> Result<Option<RightsWatcher>, AppError> {
     if server.admin.address.is_some() {
         server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
     }
@@ -283,7 +288,8 @@ fn check_token_files(server: &Server) -> Result<(), AppError> {
         let setting = "server.http.usage_token_file";
         file.token().map_err(|cause| AppError::AdminToken { setting, cause })?;
     }
-    Ok(())
+    let rights = Some(&server.rights).filter(|rights| !rights.is_empty()).map(RightsWatcher::start);
+    rights.transpose().map_err(|cause| AppError::AdminToken { setting: "server.rights", cause })
 }
 
 impl Ports {

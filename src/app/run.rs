@@ -23,7 +23,7 @@ use super::{Addresses, App, AppError};
 use crate::console::ConsoleActions;
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
-use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, PauseEvents, Readiness};
+use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, PauseEvents, Readiness, Rights};
 use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
@@ -61,13 +61,12 @@ impl App {
         let admin = self.admin_router(http_store.clone(), &live, &fleet, &shutdown.rest);
         let admin = self.http_service(Port::Admin, admin, &unfinished);
         let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone(), fleet.clone()));
-        let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
-        let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
+        let metrics = self.metrics_service(&unfinished);
         let (pauses, act_on_pauses) = self.pauses(http_store.clone(), &live);
         let public = self.public_service(store, &pauses, &unfinished);
         let service = self.grpc_service(&pauses, unfinished);
         drop(pauses);
-        let Self { rules, exceptions, check_map, stores, .. } = self;
+        let Self { rules, exceptions, check_map, rights, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
         let shake_hands = shake_hands(tls.handshakes.take(), shutdown.rest.clone());
         let background = Background {
@@ -75,6 +74,7 @@ impl App {
             exceptions,
             live,
             check_map,
+            rights,
             tls,
             stores,
             http_store,
@@ -182,7 +182,7 @@ impl App {
         // If there is no admin port, nobody reads the keys.
         let (has_console, metrics) = (self.ports.admin.is_some(), self.metrics.clone());
         let (failures, ledger) = (Failures::new(meter.clone()), self.ledger.clone());
-        let (tracer, pauses) = (self.tracer.clone(), pauses.clone());
+        let (tracer, pauses, rights) = (self.tracer.clone(), pauses.clone(), self.rights());
         move |store| {
             let limiter = Limiter {
                 rulebook: Arc::clone(&rulebook),
@@ -202,8 +202,18 @@ impl App {
                 tracer: tracer.clone(),
                 failures: failures.clone(),
                 on_invalid,
+                rights: rights.clone(),
             }
         }
+    }
+
+    fn rights(&self) -> Rights {
+        self.rights.as_ref().map(|watcher| watcher.rights.clone()).unwrap_or_default()
+    }
+
+    fn metrics_service(&self, unfinished: &UnfinishedBytes) -> HttpService {
+        let router = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
+        self.http_service(Port::Metrics, router, unfinished)
     }
 
     /// Returns the HTTP port. Requests refused by hyper count like those refused by its endpoints.
@@ -251,11 +261,13 @@ impl App {
         redis: Option<RedisStore>,
         access: Option<AccessCheck>,
     ) -> UsageEndpoint<AuthoritativeStore> {
+        let rights = if access.is_some() { self.rights() } else { Rights::default() };
         UsageEndpoint {
             service: self.counter_service(redis),
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
             access,
+            rights,
         }
     }
 

@@ -118,6 +118,7 @@ fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Arc<Rule>, &Arc<Limit>)> {
 fn rate(limit: &Limit) -> String {
     let spec = &limit.spec;
     match spec.requests_per_unit {
+        _ if spec.unlimited => "unlimited".to_owned(),
         0 => "blocks".to_owned(),
         units => format!("{} per {}", with_commas(units), spec.period),
     }

@@ -235,6 +235,8 @@ fn cause(reason: RequestFailure) -> &'static str {
         RequestFailure::Store => "Redis did not answer",
         RequestFailure::Incomplete => "Incomplete requests",
         RequestFailure::Overloaded => "Too many unfinished requests",
+        RequestFailure::Unauthenticated => "Callers have no token, or a wrong one",
+        RequestFailure::Forbidden => "Callers lack a right",
         RequestFailure::Untaken => "Callers did not read the answer",
         RequestFailure::NoRules => "No rules were loaded",
         RequestFailure::Deadline => "Deadline exceeded",

@@ -244,8 +244,9 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
         let report = &result.outcome.report;
         // Until more units are available, not until all of them are.
         let next = report.next_after_us.div_ceil(1_000_000);
+        let unit = unit_parameter(result.limit.spec.unit_name.as_deref());
         // Writing to a String cannot fail.
-        let _ = write!(policies, "{separator}\"{name}\";q={quota};w={window}");
+        let _ = write!(policies, "{separator}\"{name}\";q={quota}{unit};w={window}");
         let remaining = report.remaining.min(MAX_FIELD_INTEGER);
         let _ = write!(limits, "{separator}\"{name}\";r={remaining};t={next}");
     }
@@ -254,6 +255,16 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
     }
     let header = |name, value| Header { name, value };
     vec![header("RateLimit-Policy", policies), header("RateLimit", limits)]
+}
+
+/// Returns the parameter for what the units are; empty for the drafts' default, which they spell in two ways.
+fn unit_parameter(unit_name: Option<&str>) -> String {
+    match unit_name {
+        None | Some("requests" | "request") => String::new(),
+        Some(unit @ ("content-bytes" | "concurrent-requests")) => format!(";qu=\"{unit}\""),
+        // Rule files allow only `a-z` and `-`.
+        Some(unit) => format!(";ratelimitd-unit=\"{unit}\""),
+    }
 }
 
 /// Quota, and window in seconds. For a bucket: the burst, and the time in which it drains, so that `r` never exceeds

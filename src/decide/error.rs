@@ -121,6 +121,8 @@ impl Failures {
             RequestFailure::Incomplete => "requests rejected: incomplete in time",
             RequestFailure::Overloaded => "requests rejected: too many unfinished",
             RequestFailure::NoRules => "requests rejected: no rules loaded",
+            RequestFailure::Unauthenticated => "requests rejected: no token, or a wrong one",
+            RequestFailure::Forbidden => "requests rejected: not permitted to their token",
             RequestFailure::Deadline => "calls failed: deadline exceeded",
             RequestFailure::Panic => "requests failed: internal error",
             RequestFailure::Untaken => "calls reset: client does not read responses",

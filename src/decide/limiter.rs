@@ -11,14 +11,14 @@ use arc_swap::ArcSwap;
 use base::clock::Clock;
 use engine::wire::{Bounds, RawRequest};
 use engine::{
-    Caller, Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, Request, RuleSet,
-    Store, StoreError,
+    Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, Request, RuleSet, Store,
+    StoreError,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use strum::{EnumString, VariantNames};
 
-use super::{Answer, Failures, NoDecision, PauseEvents, ResponseOptions};
+use super::{Answer, CallOrigin, Failures, NoDecision, PauseEvents, ResponseOptions, Rights};
 use crate::ledger::WorkerLedger;
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
@@ -36,6 +36,7 @@ pub struct Handler<S> {
     pub tracer: Tracer,
     pub failures: Failures,
     pub on_invalid: OnInvalid,
+    pub rights: Rights,
 }
 
 /// The answer to an invalid request.
@@ -55,13 +56,17 @@ impl<S: Store> Handler<S> {
     pub(crate) fn decide<A>(
         &self,
         read: impl FnOnce() -> Result<RawRequest, NoDecision>,
-        caller: Caller,
+        CallOrigin { caller, rights }: CallOrigin,
         span: &mut CallSpan,
     ) -> impl Future<Output = Result<A, NoDecision>>
     where
         A: for<'a> From<Answer<'a>>,
     {
-        let read = move |bounds: &Bounds| Ok(Request { caller, ..read()?.validate(bounds)? });
+        let read = move |bounds: &Bounds| {
+            let mut request = Request { caller, ..read()?.validate(bounds)? };
+            rights.check_request(&mut request)?;
+            Ok(request)
+        };
         self.decide_request(read, &self.response, span)
     }
 

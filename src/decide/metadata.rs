@@ -9,7 +9,7 @@ use engine::{
     Applied, Attached, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult,
     Metadata, PAUSE_KEY, Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
 };
-use rules::derivation_text;
+use rules::{derivation_text, limit_text};
 
 use super::announcements::Announcements;
 
@@ -31,6 +31,10 @@ pub(super) fn for_decision(
     }
     if let Some(result) = binding {
         set("rule", Metadata::Text(result.limit.label.to_string()));
+        // The number may come from a tier, an exception or yesterday's rules.
+        if decision.overall == Code::OverLimit {
+            set("limit", Metadata::Text(limit_text(result.limit)));
+        }
     }
     if let Some(now_us) = decided_at_us(decision) {
         set("decided_at_us", Metadata::Text(now_us.to_string()));
@@ -149,7 +153,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     let mut fields = BTreeMap::new();
     fields.insert("entries".to_owned(), Metadata::List(entries));
     if let Some(limit) = descriptor.limit {
-        fields.insert("limit".to_owned(), Metadata::Text(limit_text(limit)));
+        fields.insert("limit".to_owned(), Metadata::Text(override_text(limit)));
     }
     if let Some(hits) = descriptor.hits {
         fields.insert("hitsAddend".to_owned(), number_metadata(hits));
@@ -169,7 +173,7 @@ fn calendar(index: usize, decision: &Decision) -> Option<&Calendar> {
 }
 
 /// Formats a limit as protobuf text without zeros, as envoyproxy/ratelimit does.
-fn limit_text(limit: LimitOverride) -> String {
+fn override_text(limit: LimitOverride) -> String {
     let unit = WireUnit::from(limit.period.unit()).name;
     let text = match limit.requests_per_unit {
         0 => format!("unit:{unit}"),
@@ -228,8 +232,8 @@ mod tests {
             requests_per_unit: 7,
             period: Period::new(Unit::Minute, multiplier).expect("a period"),
         };
-        assert_eq!(limit_text(limit(1)), "requests_per_unit:7 unit:MINUTE");
-        assert_eq!(limit_text(limit(10)), "requests_per_unit:7 unit:MINUTE unit_multiplier:{value:10}");
-        assert_eq!(limit_text(LimitOverride { requests_per_unit: 0, ..limit(1) }), "unit:MINUTE");
+        assert_eq!(override_text(limit(1)), "requests_per_unit:7 unit:MINUTE");
+        assert_eq!(override_text(limit(10)), "requests_per_unit:7 unit:MINUTE unit_multiplier:{value:10}");
+        assert_eq!(override_text(LimitOverride { requests_per_unit: 0, ..limit(1) }), "unit:MINUTE");
     }
 }

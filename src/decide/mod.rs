@@ -12,6 +12,7 @@ mod metadata;
 mod pauses;
 pub(crate) mod problem;
 pub(crate) mod readiness;
+pub(crate) mod rights;
 pub mod usage;
 pub mod usage_list;
 
@@ -20,3 +21,5 @@ pub use error::{Failures, NoDecision};
 pub use limiter::{Handler, OnInvalid};
 pub use pauses::PauseEvents;
 pub use readiness::{NotReadyReason, Readiness};
+pub(crate) use rights::CallOrigin;
+pub use rights::{KnownTokens, Right, RightFiles, Rights};

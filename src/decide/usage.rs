@@ -35,7 +35,7 @@ pub struct LimitUsage {
     /// `enforce`, `shadow`, `soft` or `quota`
     mode: &'static str,
     unlimited: bool,
-    /// Most units that can be taken at once, such as a bucket's burst. `None` if unlimited, as all that follow from it.
+    /// Most units that can be taken at once, such as a bucket's burst. `None` if unlimited.
     limit: Option<u64>,
     /// Also units above the limit, which postpaid limits and soft limits count.
     pub used: Option<u64>,
@@ -82,11 +82,11 @@ struct AppliedException {
 }
 
 impl LimitUsage {
-    /// `counter`: the limit's kernel and a peek; `None` if the limit is unlimited.
+    /// `counter`: the limit's kernel and a peek; `None` if nothing is counted.
     #[must_use]
     pub fn new(applied: &AppliedLimit, counter: Option<(Kernel, &Outcome)>) -> Self {
         let (limit, spec) = (&applied.limit, &applied.limit.spec);
-        let report = counter.map(|(_, outcome)| outcome.report);
+        let bound = counter.filter(|_| !spec.unlimited);
         let read = counter.and_then(|(kernel, outcome)| Some((kernel, snapshot(outcome)?)));
         let window = read.and_then(|(kernel, read)| kernel.window_us(&read.reading));
         let mode = match spec.on_over {
@@ -107,13 +107,13 @@ impl LimitUsage {
                 requests_per_unit: spec.requests_per_unit,
                 unit: spec.period.unit().name().to_owned(),
                 unit_multiplier: spec.period.multiplier(),
-                remaining: report.map(|report| report.remaining),
+                remaining: bound.map(|(_, outcome)| outcome.report.remaining),
             },
             rule: applied.rule.as_ref().map(ToString::to_string),
             algorithm: spec.algorithm.name(),
             mode,
-            unlimited: counter.is_none(),
-            limit: counter.map(|(kernel, _)| kernel.max_cost()),
+            unlimited: spec.unlimited,
+            limit: bound.map(|(kernel, _)| kernel.max_cost()),
             used: read.map(|(kernel, read)| kernel.used(&read.reading, read.now_us)),
             window_start: window.map(|(start_us, _)| utc_text(start_us)),
             window_end: window.map(|(_, end_us)| utc_text(end_us)),

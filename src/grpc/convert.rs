@@ -159,6 +159,8 @@ impl From<NoDecision> for Status {
             (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
                 Self::deadline_exceeded(text)
             }
+            (_, RequestFailure::Unauthenticated) => Self::unauthenticated(text),
+            (_, RequestFailure::Forbidden) => Self::permission_denied(text),
             (_, RequestFailure::Panic) => Self::internal(text),
         }
     }

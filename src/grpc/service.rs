@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::tonic_refusals::CallSpanSlot;
-use crate::decide::{Handler, NoDecision};
+use crate::decide::{CallOrigin, Handler, NoDecision};
 
 /// Decides Envoy's requests with the handler that `/json` and `/check` share.
 pub(super) struct DecisionService<S>(pub(super) Arc<Handler<S>>);
@@ -26,8 +26,9 @@ impl<S: Store + 'static> RateLimitService for DecisionService<S> {
         let Self(handler) = self;
         // The connection, among which the store shares its time.
         let caller = request.extensions().get().copied().unwrap_or(Caller(0));
+        let origin = CallOrigin { caller, rights: handler.rights.of(request.metadata().as_ref()) };
         let mut span = request.extensions().get().and_then(CallSpanSlot::take).unwrap_or_default();
-        let decided = handler.decide(|| Ok(request.into_inner().into()), caller, &mut span);
+        let decided = handler.decide(|| Ok(request.into_inner().into()), origin, &mut span);
         // A panic ends only this call. Its message is in the log.
         let decided = AssertUnwindSafe(decided).catch_unwind().await;
         let answer = decided.unwrap_or_else(|_| handler.refuse(NoDecision::PANIC, &mut span))?;

@@ -175,13 +175,15 @@ async fn list<S: Store + Reset + Listing + 'static>(
     }
     Ok(json_answer(&json!(list)))
 }
+
 async fn explain<S: Store + Reset + 'static>(
     State(endpoints): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
 ) -> Result<Response, CounterCallError> {
     let request = endpoints.request(&body)?;
-    let Description { text, matched } = (endpoints.explain)(&request).map_err(NoDecision::from)?;
-    Ok(json_answer(&json!({"text": text, "matched": matched})))
+    let Description { text, matched, limits } = (endpoints.explain)(&request).map_err(NoDecision::from)?;
+    let limits: Value = limits.iter().map(|(name, limit)| json!({"name": name, "limit": limit})).collect();
+    Ok(json_answer(&json!({"text": text, "matched": matched, "limits": limits})))
 }
 
 fn json_answer(answer: &Value) -> Response {

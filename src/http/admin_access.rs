@@ -9,8 +9,8 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tls::FileError;
 
-use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
+use crate::net::token_file::TokenFile;
 
 /// Settings with the paths of token files.
 pub(super) const TOKEN_FILE: &str = "server.admin.token_file";

@@ -19,8 +19,8 @@ use super::admin_access::{
     AdminAccess, AdminRefusal, AdminRole, NeededToken, OPERATOR_TOKEN_FILE, TOKEN_FILE, USAGE_TOKEN_FILE,
 };
 use super::server::ClientAddress;
-use super::token_file::{Token, TokenFile};
 use crate::net::admission::network;
+use crate::net::token_file::{Token, TokenFile};
 use crate::telemetry::metrics::{TokenMeter, TokenRefusal};
 
 /// Delay of the answer to a wrong token.

@@ -18,7 +18,6 @@ mod json;
 mod own_token;
 mod public;
 mod server;
-mod token_file;
 mod usage;
 
 pub use admin::{CounterEndpoints, Endpoint, Explain, ListService, admin_router};
@@ -29,5 +28,6 @@ pub use console::ConsoleEndpoints;
 pub use own_token::{OwnTokenError, make_own_token, read_own_token};
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
-pub use token_file::{Token, TokenFile};
 pub use usage::UsageEndpoint;
+
+pub use crate::net::token_file::{Token, TokenFile};

@@ -11,8 +11,8 @@ use base::hex;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::token_file::Token;
 use crate::net::ListenAddress;
+use crate::net::token_file::Token;
 
 /// The folder that systemd creates for the service, and memory that every system and container has.
 const FOLDERS: [&str; 2] = ["/run/ratelimitd", "/dev/shm"];

@@ -135,6 +135,8 @@ pub(super) fn status_and_text(error: &NoDecision) -> (StatusCode, String) {
             StatusCode::REQUEST_TIMEOUT
         }
         (_, RequestFailure::Overloaded | RequestFailure::NoRules) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, RequestFailure::Unauthenticated) => StatusCode::UNAUTHORIZED,
+        (_, RequestFailure::Forbidden) => StatusCode::FORBIDDEN,
         (_, RequestFailure::Store | RequestFailure::Panic) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     (status, reason)

@@ -17,8 +17,8 @@ use serde_json::json;
 use super::admin_access::{AdminRefusal, AdminRole};
 use super::admin_token::AccessCheck;
 use super::server::ClientAddress;
-use crate::decide::NoDecision;
 use crate::decide::counters::CounterService;
+use crate::decide::{NoDecision, Right, Rights};
 use crate::telemetry::metrics::RequestFailure;
 
 /// Descriptors in a call.
@@ -32,6 +32,7 @@ pub struct UsageEndpoint<S> {
     pub max_message_bytes: usize,
     /// `None` if the port itself checks the caller.
     pub access: Option<AccessCheck>,
+    pub rights: Rights,
 }
 
 /// Returns the router of `/usage`.
@@ -45,7 +46,8 @@ pub(super) fn usage_router<S: Store + 'static>(endpoint: UsageEndpoint<S>) -> Ro
         .with_state(endpoint)
 }
 
-/// Refuses a request without the token of `server.http.usage_token_file`, before its body is read.
+/// Refuses a request without the token of `server.http.usage_token_file`, or without the right to read, before its body
+/// is read.
 async fn check_token<S: Store + 'static>(
     State(endpoint): State<Arc<UsageEndpoint<S>>>,
     Extension(ClientAddress(client)): Extension<ClientAddress>,
@@ -55,7 +57,10 @@ async fn check_token<S: Store + 'static>(
     if let Some(access) = &endpoint.access {
         access.check_token(AdminRole::UsageReader, request.headers(), client).await?;
     }
-    Ok(next.run(request).await)
+    Ok(match endpoint.rights.of(request.headers()).check(Right::Read) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    })
 }
 
 /// A call fails like one of `/json`, but with 503 if the store does not answer.

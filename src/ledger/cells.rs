@@ -96,13 +96,14 @@ pub(super) struct Booked<'b> {
     pub(super) key: &'b str,
     pub(super) mode: BookingMode,
     pub(super) sums: Booking,
-    /// The limit's number.
+    /// The limit's number; 0 if unlimited.
     pub(super) number: u64,
 }
 
 impl<'b> Booked<'b> {
     fn new(booked: &'b Arc<BookedLimit>, key: &'b str, limit: &Limit, sums: Booking) -> Self {
-        let (mode, number) = (BookingMode::of(limit), limit.spec.requests_per_unit);
+        let number = if limit.spec.unlimited { 0 } else { limit.spec.requests_per_unit };
+        let mode = BookingMode::of(limit);
         Self { limit: booked, key, mode, sums, number }
     }
 }

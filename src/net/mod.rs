@@ -7,6 +7,7 @@ pub(crate) mod listener;
 pub(crate) mod sending_page;
 pub(crate) mod socket;
 pub mod tls_port;
+pub(crate) mod token_file;
 pub(crate) mod unfinished;
 mod unix_socket;
 

@@ -15,7 +15,7 @@ use super::parsers::{
     listen_address_or_off, named, one_of, optional_path, positive, tcp_address,
 };
 use super::reader::Reader;
-use crate::decide::OnInvalid;
+use crate::decide::{OnInvalid, Right, RightFiles};
 use crate::http::{AdminAccess, TokenFile};
 use crate::net::{ListenAddress, ListenOptions};
 
@@ -32,6 +32,8 @@ pub struct Server {
     pub http_address: ListenAddress,
     /// `server.http.usage_token_file`: the token that `/usage` needs; `None`: none.
     pub usage_token_file: Option<TokenFile>,
+    /// `server.rights.*`: the files with the tokens of callers.
+    pub rights: RightFiles,
     /// `server.http.check.*`; `None` without a map.
     pub check: Option<Check>,
     /// `server.http.tls.*`; `None`: clear text.
@@ -86,7 +88,7 @@ pub struct AdminServer {
 
 impl Server {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        Self {
+        let server = Self {
             grpc: GrpcServer {
                 address: reader.take("server.grpc.address", "0.0.0.0:8081", listen_address()),
                 max_connection_age: reader.take(
@@ -101,6 +103,7 @@ impl Server {
             usage_token_file: reader.take("server.http.usage_token_file", "", optional_path()).map(TokenFile),
             check: check_from_reader(reader),
             http_tls: tls_from_reader(reader, "server.http"),
+            rights: rights_from_reader(reader),
             admin: admin_from_reader(reader),
             listen: ListenOptions { reuse_port: reader.take("server.reuse_port", "false", flag()) },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),
@@ -121,8 +124,23 @@ impl Server {
                 "0",
                 count(0..=10_000),
             )),
+        };
+        if server.usage_token_file.is_some() && !server.rights.is_empty() {
+            let reason = "does not work with server.rights: add the file to server.rights.read_token_files";
+            reader.refuse("server.http.usage_token_file", Fault::Unsupported(reason));
         }
+        server
     }
+}
+
+fn rights_from_reader(reader: &mut Reader) -> RightFiles {
+    let path = |path: &str| Some(path.trim()).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let mut files = RightFiles::default();
+    for (right, files) in Right::ALL.iter().zip(&mut files.0) {
+        let key = format!("server.rights.{}_token_files", right.name());
+        *files = reader.take(&key, "", list("paths of files", path));
+    }
+    files
 }
 
 fn check_from_reader(reader: &mut Reader) -> Option<Check> {

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use engine::algorithm::Kernel;
 use engine::{Limit, Quantity, Rule, RuleSet};
 
+use crate::show::limit_text;
+
 /// A limit of a rule that both rule sets have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedLimit {
@@ -103,17 +105,10 @@ fn change((old_rule, old): (&Rule, &Limit), (rule, new): (&Rule, &Limit)) -> Opt
     Some(ChangedLimit {
         limit: new.label.to_string(),
         path: rule.path.to_string(),
-        before: numbers(old),
-        after: numbers(new),
+        before: limit_text(old),
+        after: limit_text(new),
         counters,
     })
-}
-
-fn numbers(limit: &Limit) -> String {
-    let spec = &limit.spec;
-    let burst =
-        if spec.algorithm.has_burst() { format!(", burst {}", spec.capacity()) } else { String::new() };
-    format!("{}, {} per {}{burst}", spec.algorithm.name(), spec.requests_per_unit, spec.period)
 }
 
 #[cfg(test)]
@@ -156,37 +151,37 @@ mod tests {
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 6",
-                "fixed_window, 5 per minute -> fixed_window, 6 per minute: keep the used units",
+                "5 per minute, fixed_window -> 6 per minute, fixed_window: keep the used units",
             ),
             (
                 "requests_per_unit: 5, algorithm: gcra",
                 "requests_per_unit: 5, algorithm: token_bucket, burst: 9",
-                "gcra, 5 per minute, burst 5 -> token_bucket, 5 per minute, burst 9: keep the used share",
+                "5 per minute, gcra, burst 5 -> 5 per minute, token_bucket, burst 9: keep the used share",
             ),
             (
                 "requests_per_unit: 5, algorithm: token_bucket, refill: interval",
                 "requests_per_unit: 6, algorithm: token_bucket, refill: interval",
-                "token_bucket, 5 per minute, burst 5 -> token_bucket, 6 per minute, burst 6: start at zero",
+                "5 per minute, token_bucket, burst 5 -> 6 per minute, token_bucket, burst 6: start at zero",
             ),
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 5, algorithm: sliding_log",
-                "fixed_window, 5 per minute -> sliding_log, 5 per minute: start at zero",
+                "5 per minute, fixed_window -> 5 per minute, sliding_log: start at zero",
             ),
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 5, unit_multiplier: 2",
-                "fixed_window, 5 per minute -> fixed_window, 5 per 2 minutes: start at zero",
+                "5 per minute, fixed_window -> 5 per 2 minutes, fixed_window: start at zero",
             ),
             (
                 "requests_per_unit: 5",
                 "requests_per_unit: 0",
-                "fixed_window, 5 per minute -> fixed_window, 0 per minute: unused while the limit is 0",
+                "5 per minute, fixed_window -> 0 per minute, fixed_window: unused while the limit is 0",
             ),
             (
                 "requests_per_unit: 0",
                 "requests_per_unit: 5",
-                "fixed_window, 0 per minute -> fixed_window, 5 per minute: keep the used units",
+                "0 per minute, fixed_window -> 5 per minute, fixed_window: keep the used units",
             ),
         ];
         for (before, after, expected) in table {
@@ -206,8 +201,8 @@ mod tests {
         assert_eq!(
             changes(&several(&named), &several(&swapped)),
             [
-                "b: gcra, 7 per minute, burst 7 -> gcra, 8 per minute, burst 8: keep the used share",
-                "a: fixed_window, 5 per minute -> fixed_window, 6 per minute: keep the used units",
+                "b: 7 per minute, gcra, burst 7 -> 8 per minute, gcra, burst 8: keep the used share",
+                "a: 5 per minute, fixed_window -> 6 per minute, fixed_window: keep the used units",
             ]
         );
         // Once a limit has a second one of its kind, its parameters are in its key.
@@ -219,8 +214,8 @@ mod tests {
         assert_eq!(
             changes(&one, &two),
             [
-                "d.k: gcra, 5 per minute, burst 5 -> gcra, 9 per minute, burst 2: start at zero",
-                "d.k: gcra, 5 per minute, burst 5 -> gcra, 5 per minute, burst 5: start at zero",
+                "d.k: 5 per minute, gcra, burst 5 -> 9 per minute, gcra, burst 2: start at zero",
+                "d.k: 5 per minute, gcra, burst 5 -> 5 per minute, gcra, burst 5: start at zero",
             ]
         );
     }

@@ -40,6 +40,6 @@ pub use nearest::nearest_name;
 pub use problem::{Problem, Problems};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::Reloader;
-pub use show::{Description, derivation_text, describe, rlconfig, schema};
+pub use show::{Description, derivation_text, describe, limit_text, rlconfig, schema};
 pub use source::RuleDirectory;
 pub use upgrade::{Upgrade, UpgradeColumn, UpgradedLimit};

@@ -4,12 +4,13 @@ mod format;
 
 use std::error::Error;
 use std::iter;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use base::escaped_json;
 use clap::Args;
-use http::Uri;
+use http::{HeaderMap, Uri, header};
 use ratelimitd::cli::output::{end, fail, print, print_error};
 use ratelimitd::cli::service_connection::{
     CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause,
@@ -19,7 +20,9 @@ use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_d
 use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use ratelimitd::http::TokenFile;
 use tls::{Protocol, ServerCheck};
+use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
@@ -81,6 +84,10 @@ pub struct CheckArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Send the token in this file, for a service with server.rights
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
     #[command(flatten)]
     pub tls: TlsArgs,
 
@@ -103,6 +110,8 @@ enum CheckError {
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
+    #[error("--token-file {0}")]
+    Token(#[from] tls::FileError),
     #[error("cannot connect to {address}: {}", root_cause(cause))]
     Connect {
         address: String,
@@ -140,14 +149,12 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 /// Sends the request `--count` times, prints each answer, and counts those over limit. Stops at the first answer that
 /// cannot be printed: a request that takes units must have a reader.
 async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckError> {
-    let mut client = RateLimitServiceClient::new(connect(args).await?);
+    let token = args.token_file.clone().map(|path| TokenFile(path).token()).transpose()?;
+    let headers = token.map(|token| (header::AUTHORIZATION, token.authorization())).into_iter().collect();
+    let mut client = Client { rls: RateLimitServiceClient::new(connect(args).await?), headers };
     let request = request(args);
     for call in 0..args.count {
-        let answer = client
-            .should_rate_limit(request.clone())
-            .await
-            .map_err(|status| call_error(args, status))?
-            .into_inner();
+        let answer = client.send(request.clone()).await.map_err(|status| call_error(args, status))?;
         *over += u32::from(answer.overall_code() == Code::OverLimit);
         print(&answer_text(args, &answer)).map_err(CheckError::Print)?;
         if call == 0 && is_without_limit(&answer) && !is_domain_known(&mut client, &request).await {
@@ -163,6 +170,20 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
     Ok(())
 }
 
+/// A connection, and the headers of its calls.
+struct Client {
+    rls: RateLimitServiceClient<Channel>,
+    headers: HeaderMap,
+}
+
+impl Client {
+    async fn send(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, tonic::Status> {
+        let metadata = MetadataMap::from_headers(self.headers.clone());
+        let request = tonic::Request::from_parts(metadata, tonic::Extensions::default(), request);
+        Ok(self.rls.should_rate_limit(request).await?.into_inner())
+    }
+}
+
 /// `true` if no limit applies to any descriptor: a misspelled domain looks like a value without a limit.
 fn is_without_limit(answer: &RateLimitResponse) -> bool {
     let is_bare = |status: &DescriptorStatus| status.current_limit.is_none() && status.limit_remaining == 0;
@@ -171,15 +192,14 @@ fn is_without_limit(answer: &RateLimitResponse) -> bool {
 
 /// `true` if a rule file has the request's domain. A limit that a request brings applies in every domain with rules,
 /// and in no other. So this sends such a limit and takes no units. A failed call reveals nothing, and counts as known.
-async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: &RateLimitRequest) -> bool {
+async fn is_domain_known(client: &mut Client, request: &RateLimitRequest) -> bool {
     let mut peek = request.clone();
     for descriptor in &mut peek.descriptors {
         descriptor.limit = Some(LimitArg::ONE_PER_SECOND.message());
         descriptor.hits_addend = Some(0);
         descriptor.is_negative_hits = false;
     }
-    let answered = client.should_rate_limit(peek).await;
-    answered.map_or(true, |answer| !is_without_limit(answer.get_ref()))
+    client.send(peek).await.map_or(true, |answer| !is_without_limit(&answer))
 }
 
 /// tonic turns a connection error into its own status.

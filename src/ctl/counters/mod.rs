@@ -176,11 +176,14 @@ fn counter_text(counter: &Value) -> String {
         return escaped(format!("{key}: {}", if had_units { "reset" } else { "already empty" })) + "\n";
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
-    if let Some(used) = counter["used"].as_u64().filter(|_| counter["algorithm"].is_null()) {
-        let limit = counter["name"].as_str().unwrap_or_default();
-        return escaped(format!("{key}: {used} used, {} left ({limit})", units("remaining"))) + "\n";
-    }
     let text = |field: &str| counter[field].as_str().unwrap_or_default();
+    if counter["limit"].is_null() {
+        return escaped(format!("{key}: {} used, unlimited ({})", units("used"), text("name"))) + "\n";
+    }
+    if counter["algorithm"].is_null() {
+        let (used, left, limit) = (units("used"), units("remaining"), text("name"));
+        return escaped(format!("{key}: {used} used, {left} left ({limit})")) + "\n";
+    }
     let at = |field: &str| micros(text(field));
     let until = |us: u64| {
         readable_duration(Duration::from_micros(us.saturating_sub(at("read_at").unwrap_or_default())))

@@ -26,12 +26,12 @@ pub struct ChangedCounter {
     pub key: String,
     /// The limit's name, or else the path of its rule.
     pub name: String,
-    /// Most units that can be taken at once.
-    pub limit: u64,
+    /// Most units that can be taken at once; `None` if unlimited.
+    pub limit: Option<u64>,
     /// After the change, units.
     pub used: u64,
-    /// Units that can be taken after the change.
-    pub remaining: u64,
+    /// Units that can be taken after the change; `None` if unlimited.
+    pub remaining: Option<u64>,
 }
 
 /// Why a counter is not changed. No message contains a value of the request.
@@ -86,7 +86,9 @@ impl<S: Store + Reset> CounterService<S> {
         let report = outcome.map_err(NoDecision::from)?.report;
         let used = charge.kernel.max_cost().saturating_sub(report.remaining) + report.over_by;
         let (key, name) = (key.to_owned(), limit.label.to_string());
-        Ok(ChangedCounter { key, name, limit: charge.kernel.max_cost(), used, remaining: report.remaining })
+        let bound = |units| (!limit.spec.unlimited).then_some(units);
+        let (limit, remaining) = (bound(charge.kernel.max_cost()), bound(report.remaining));
+        Ok(ChangedCounter { key, name, limit, used, remaining })
     }
 
     /// Returns a peek on each counter of the request, or of its limits with this name, and the limits.

@@ -36,7 +36,7 @@ pub struct AppliedLimit {
     pub limit: Arc<Limit>,
     pub derivation: Option<Derivation>,
     pub is_quota: bool,
-    /// The index of its peek; `None` if the limit is unlimited.
+    /// The index of its peek; `None` if nothing is counted.
     pub peek: Option<usize>,
 }
 
@@ -105,7 +105,7 @@ impl Peeks {
         self.charges.len() - 1
     }
 
-    /// The kernel and the counter; `None` if the limit is unlimited.
+    /// The kernel and the counter; `None` if nothing is counted.
     pub(super) fn read<'o>(
         &self,
         applied: &AppliedLimit,

@@ -14,7 +14,7 @@ use super::decisions::Decisions;
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
-use crate::decide::NoDecision;
+use crate::decide::{CallOrigin, NoDecision};
 use crate::grpc::head::{CallHead, PATH, RefusedHead, read_head};
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
@@ -65,23 +65,26 @@ impl CallStarter {
     }
 
     fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
-        let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
+        let (origin, span) = self.start_decided(request.headers());
         match Arrival::take(request.into_body(), &self.server.bounds) {
             Arrival::Whole(message) => {
-                StartedCall::Deciding(self.server.decisions.answer(message, caller, span))
+                StartedCall::Deciding(self.server.decisions.answer(message, origin, span))
             }
             Arrival::Part(part) => {
                 let server = Arc::clone(&self.server);
                 StartedCall::Reading(Box::pin(async move {
                     let message = part.complete(&server.bounds).await;
-                    server.decisions.answer(message, caller, span).await
+                    server.decisions.answer(message, origin, span).await
                 }))
             }
         }
     }
 
-    fn start_span(&self, headers: &HeaderMap) -> CallSpan {
-        self.server.decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers)
+    /// Reads who sends a decision call, and starts its span.
+    fn start_decided(&self, headers: &HeaderMap) -> (CallOrigin, CallSpan) {
+        let decisions = &self.server.decisions;
+        let origin = CallOrigin { caller: self.counts.caller, rights: decisions.rights.of(headers) };
+        (origin, decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers))
     }
 
     #[cold]
@@ -90,8 +93,8 @@ impl CallStarter {
             return self.many_calls();
         }
         if refused.may_be_denied() && request.uri().path() == PATH {
-            let (caller, span) = (self.counts.caller, self.start_span(request.headers()));
-            return StartedCall::Deciding(self.server.decisions.answer(Err(refused.error), caller, span));
+            let (origin, span) = self.start_decided(request.headers());
+            return StartedCall::Deciding(self.server.decisions.answer(Err(refused.error), origin, span));
         }
         drop(self.counts.record(refused.error.clone()));
         let (code, status) = refused.into_status();

@@ -4,41 +4,43 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use engine::Store;
 use engine::wire::RawRequest;
-use engine::{Caller, Store};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper::body::Bytes;
 use prost::Message as _;
 
 use super::answering::Reply;
-use crate::decide::{Handler, NoDecision};
+use crate::decide::{CallOrigin, Handler, NoDecision, Rights};
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::telemetry::traces::{CallSpan, Tracer};
 
 type MessageBytes = Result<Bytes, NoDecision>;
 
 pub(super) struct Decisions {
-    answer: Box<dyn Fn(MessageBytes, Caller, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
+    answer: Box<dyn Fn(MessageBytes, CallOrigin, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync>,
     pub(super) tracer: Tracer,
+    pub(super) rights: Rights,
 }
 
 impl Decisions {
     pub(super) fn new<S: Store + 'static>(handler: Handler<S>) -> Self {
-        let (tracer, handler) = (handler.tracer.clone(), Arc::new(handler));
+        let (tracer, rights) = (handler.tracer.clone(), handler.rights.clone());
+        let handler = Arc::new(handler);
         let answer =
-            Box::new(move |message, caller, span| decide(Arc::clone(&handler), message, caller, span));
-        Self { answer, tracer }
+            Box::new(move |message, origin, span| decide(Arc::clone(&handler), message, origin, span));
+        Self { answer, tracer, rights }
     }
 
     /// Decides the request in `message`, or answers why it cannot. One poll is enough if the counters are in memory.
     pub(super) fn answer(
         &self,
         message: MessageBytes,
-        caller: Caller,
+        origin: CallOrigin,
         span: CallSpan,
     ) -> BoxFuture<'static, Reply> {
-        (self.answer)(message, caller, span)
+        (self.answer)(message, origin, span)
     }
 }
 
@@ -46,13 +48,13 @@ impl Decisions {
 fn decide<S: Store + 'static>(
     handler: Arc<Handler<S>>,
     message: MessageBytes,
-    caller: Caller,
+    origin: CallOrigin,
     mut span: CallSpan,
 ) -> BoxFuture<'static, Reply> {
     Box::pin(async move {
         // One expression: a future in a variable is copied once more.
         let decided =
-            AssertUnwindSafe(decide_message(&handler, message, caller, &mut span)).catch_unwind().await;
+            AssertUnwindSafe(decide_message(&handler, message, origin, &mut span)).catch_unwind().await;
         decided.unwrap_or_else(|_| handler.refuse(NoDecision::PANIC, &mut span)).unwrap_or_else(Reply::from)
     })
 }
@@ -60,11 +62,11 @@ fn decide<S: Store + 'static>(
 async fn decide_message<S: Store>(
     handler: &Handler<S>,
     message: MessageBytes,
-    caller: Caller,
+    origin: CallOrigin,
     span: &mut CallSpan,
 ) -> Result<Reply, NoDecision> {
     match message.and_then(decode) {
-        Ok(request) => handler.decide(|| Ok(request), caller, span).await,
+        Ok(request) => handler.decide(|| Ok(request), origin, span).await,
         Err(error) => handler.refuse(error, span),
     }
 }

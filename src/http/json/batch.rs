@@ -1,7 +1,7 @@
 //! Many requests in one call of `/json`. Each is decided, charged and counted on its own, and fails alone.
 
 use axum::response::{IntoResponse, Response};
-use engine::{Caller, Store};
+use engine::Store;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, header};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{answer_json, parse, unread};
-use crate::decide::{Answer, Handler, NoDecision};
+use crate::decide::{Answer, CallOrigin, Handler, NoDecision};
 use crate::http::public::status_and_text;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
 
@@ -35,7 +35,7 @@ pub(super) fn is_batch(body: &[u8]) -> bool {
 /// If the body is not a batch of 1 to [`MAX_REQUESTS`] requests.
 pub(super) async fn decide<S: Store>(
     handler: &Handler<S>,
-    headers: &HeaderMap,
+    (headers, origin): (&HeaderMap, CallOrigin),
     body: &[u8],
     span: &mut CallSpan,
 ) -> Result<Response, NoDecision> {
@@ -46,7 +46,7 @@ pub(super) async fn decide<S: Store>(
     };
     let decided = requests.into_iter().map(|request| async move {
         let mut span = handler.tracer.start_call(SpannedCall::Json, headers);
-        let answer = handler.decide(|| parse(request.get().as_bytes()), Caller::default(), &mut span).await;
+        let answer = handler.decide(|| parse(request.get().as_bytes()), origin, &mut span).await;
         answer.map_or_else(|error| failure(&error), |BatchAnswer(answer)| answer)
     });
     let responses: Vec<Value> = stream::iter(decided).buffered(AT_ONCE).collect().await;

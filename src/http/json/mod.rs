@@ -13,12 +13,12 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, whole_number};
 use engine::wire::{RawRequest, WireUnit};
-use engine::{Caller, Code, Limit, Metadata, Store};
+use engine::{Code, Limit, Metadata, Store};
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::decide::answer::{DescriptorStatus, printable, protocol_units};
-use crate::decide::{Answer, Handler, NoDecision};
+use crate::decide::{Answer, CallOrigin, Handler, NoDecision};
 use crate::telemetry::traces::SpannedCall;
 
 /// Answers 200 for OK, 429 over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one
@@ -29,9 +29,12 @@ pub(super) async fn decide<S: Store + 'static>(
 ) -> Result<Response, NoDecision> {
     let mut span = handler.tracer.start_call(SpannedCall::Json, request.headers());
     let headers = handler.tracer.headers_for_spans(request.headers());
+    let origin = CallOrigin { rights: handler.rights.of(request.headers()), ..CallOrigin::default() };
     match Bytes::from_request(request, &()).await {
-        Ok(body) if batch::is_batch(&body) => batch::decide(&handler, &headers, &body, &mut span).await,
-        Ok(body) => handler.decide(|| parse(&body), Caller::default(), &mut span).await,
+        Ok(body) if batch::is_batch(&body) => {
+            batch::decide(&handler, (&headers, origin), &body, &mut span).await
+        }
+        Ok(body) => handler.decide(|| parse(&body), origin, &mut span).await,
         Err(rejection) => handler.refuse(unread_body(&rejection, handler.max_message_bytes), &mut span),
     }
 }

@@ -86,6 +86,8 @@ fn error_type(failure: RequestFailure) -> &'static str {
         | RequestFailure::Overloaded
         | RequestFailure::Untaken
         | RequestFailure::NoRules
+        | RequestFailure::Unauthenticated
+        | RequestFailure::Forbidden
         | RequestFailure::Deadline
         | RequestFailure::Panic => "service_error",
     }

@@ -129,9 +129,16 @@ pub(super) struct SettleCounts {
     results: [Count; 5],
     /// Estimated and real cost.
     units: [Count; 2],
+    /// Receipts given out.
+    receipts: Count,
 }
 
 impl SettleCounts {
+    /// Counts a receipt that the answer contains.
+    pub(super) fn record_receipt(&self) {
+        self.receipts.add(1);
+    }
+
     /// Counts a settle; `None` if it was not answered. Its units are counted if both costs are known and it was
     /// recorded.
     pub(super) fn record(&self, settle: Option<&Settle>) {
@@ -145,9 +152,13 @@ impl SettleCounts {
         }
     }
 
-    /// `true` once the limits have been settled.
+    /// `true` after the first receipt or settle.
     pub(super) fn is_used(&self) -> bool {
-        self.results.iter().any(|count| count.get() > 0)
+        self.receipts.get() > 0 || self.results.iter().any(|count| count.get() > 0)
+    }
+
+    pub(super) fn receipts(&self) -> u64 {
+        self.receipts.get()
     }
 
     pub(super) fn results(&self) -> impl Iterator<Item = (&'static str, u64)> {

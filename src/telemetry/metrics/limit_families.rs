@@ -35,6 +35,8 @@ const RESERVE: ReadFamily = ReadFamily::counter(
 );
 const SETTLES: ReadFamily =
     ReadFamily::counter("ratelimitd_settles_total", "Receipts returned, by limit and booking");
+const RECEIPTS: ReadFamily =
+    ReadFamily::counter("ratelimitd_receipts_total", "Receipts given out, by limit: one for each answer");
 const SETTLE_UNITS: ReadFamily = ReadFamily::counter(
     "ratelimitd_settle_units_total",
     "Units of the receipts returned: the estimate, and the real cost",
@@ -52,8 +54,8 @@ pub(super) struct LimitFamilies {
 }
 
 impl LimitFamilies {
-    pub(super) const READ: [ReadFamily; 6] =
-        [DECISIONS, POLICY_DECISIONS, ANNOUNCED, RESERVE, SETTLES, SETTLE_UNITS];
+    pub(super) const READ: [ReadFamily; 7] =
+        [DECISIONS, POLICY_DECISIONS, ANNOUNCED, RESERVE, SETTLES, SETTLE_UNITS, RECEIPTS];
 
     pub(super) fn new(
         registry: &Registry,
@@ -113,6 +115,10 @@ impl LimitFamilies {
         let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
         let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();
         let settled: Vec<_> = settles.iter().filter(|(_, counts)| counts.is_used()).collect();
+        let mut receipts = RECEIPTS.empty();
+        for (LimitLabels { domain, rule }, counts) in &settled {
+            add_series(&mut receipts, &[("domain", &**domain), ("rule", rule)], counts.receipts());
+        }
         vec![
             by_limit(DECISIONS, "outcome", &used, LimitCounts::outcomes),
             by_limit(POLICY_DECISIONS, "policy", &used, LimitCounts::policies),
@@ -120,6 +126,7 @@ impl LimitFamilies {
             by_limit(RESERVE, "kind", &used, LimitCounts::reserves),
             by_limit(SETTLES, "result", &settled, SettleCounts::results),
             by_limit(SETTLE_UNITS, "kind", &settled, SettleCounts::units),
+            receipts,
         ]
     }
 

@@ -63,6 +63,11 @@ impl LimitMeters {
                 }
                 continue;
             }
+            if let Some(settles) = &meter.settles
+                && decision.grant_in_receipt(&charged).is_some()
+            {
+                settles.record_receipt();
+            }
             let near_above = self.near_above(charged.limit);
             is_by_policy |= meter.record(&result, near_above);
             if let Some(announced) = result.announced() {

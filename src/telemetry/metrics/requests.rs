@@ -47,6 +47,10 @@ pub enum RequestFailure {
     /// The client did not take the answer.
     Untaken,
     NoRules,
+    /// The caller's token is missing or unknown.
+    Unauthenticated,
+    /// The caller's token lacks a right.
+    Forbidden,
     /// The client's deadline, or 15 s, passed before the decision.
     Deadline,
     Panic,

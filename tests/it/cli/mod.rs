@@ -11,6 +11,7 @@ mod json_names;
 mod live_exceptions;
 mod migrate;
 mod output;
+mod past_decision;
 mod programs;
 mod reference;
 pub(crate) mod replay;

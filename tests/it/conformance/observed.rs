@@ -10,7 +10,8 @@ use crate::support::grpc::{DescriptorStatus, RateLimitResponse};
 use crate::support::http;
 
 /// What this service adds to the dynamic metadata of the reference; docs/migrating.md lists them.
-const ADDED_METADATA: [&str; 5] = ["rule", "decided_at_us", "retry_after_ms", "delay_ms", "on_store_failure"];
+const ADDED_METADATA: [&str; 6] =
+    ["rule", "limit", "decided_at_us", "retry_after_ms", "delay_ms", "on_store_failure"];
 
 /// Seconds since 1970 before and after a request.
 pub struct Span {

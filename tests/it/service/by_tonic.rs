@@ -11,5 +11,7 @@ mod drain;
 mod grpc;
 #[path = "grpc_socket.rs"]
 mod grpc_socket;
+#[path = "rights.rs"]
+mod rights;
 #[path = "tls/mod.rs"]
 mod tls;

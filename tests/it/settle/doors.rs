@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::rules::{load_text, request, rules};
 use crate::service::http::post;
+use crate::support::http;
 use crate::support::process::Ratelimitd;
 
 const RULES: &str = "
@@ -40,6 +41,11 @@ async fn a_caller_in_json_settles_with_the_receipt_of_the_answer() {
         (StatusCode::TOO_MANY_REQUESTS, json!(800), Value::Null)
     );
     assert_eq!(send(&service, &[("plain", "a")], 1).await, (StatusCode::OK, json!(999), Value::Null));
+    let (status, _, other) = send(&service, &[("tenant", "b")], 10).await;
+    assert!(status == StatusCode::OK && other["receipt"].is_string(), "{other}");
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    let given = "ratelimitd_receipts_total{domain=\"web\",rule=\"web.tenant\"} 2\n";
+    assert!(metrics.contains(given), "of two receipts, one came back: {metrics}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use self::algorithm::{
 };
 use self::announce::OnOver;
 use self::role::Role;
-use self::spec::{Algorithm, Charging, LimitError, LimitSpec, Refill, Tier};
+use self::spec::{Algorithm, Charging, LimitError, LimitSpec, MAX_LIMIT, Refill, Tier};
 
 /// Position of a limit in its [`RuleSet`](crate::RuleSet), dense from 0: an index for per-limit tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,7 +82,11 @@ impl Limit {
         if spec.settle && spec.algorithm == Algorithm::LeakyBucket && spec.pacing == Pacing::Queue {
             return Err(LimitError::SettledQueue);
         }
-        let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
+        if spec.count && spec.algorithm != Algorithm::FixedWindow {
+            return Err(LimitError::CountAlgorithm { algorithm: spec.algorithm });
+        }
+        let quantity =
+            if spec.is_counted() { Quantity::Limited(kernel(&spec)?) } else { Quantity::Unlimited };
         let of_tier = |(name, tier): (&String, &Tier)| {
             let limit = Arc::new(Self::new(spec.of_tier(*tier))?);
             Ok(TierLimit { name: name.as_str().into(), limit })
@@ -129,7 +133,7 @@ impl Limit {
         Self { id, label, ..self }
     }
 
-    /// Returns the kernel for charges planned at `now_us` (microseconds since the epoch); `None` if unlimited.
+    /// Returns the kernel for charges planned at `now_us` (microseconds since the epoch); `None` if nothing is counted.
     #[must_use]
     pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
         let Quantity::Limited(kernel) = self.quantity else { return None };
@@ -155,13 +159,15 @@ impl Limit {
         Some(self.spec.calendar.as_ref().map_or_else(epoch_aligned, |calendar| calendar.window(us)))
     }
 
-    /// `true` if the limit is counted and reported but never denies: its rule is in shadow mode, or it only announces.
+    /// `true` if the limit never denies, even if it is counted: its rule is in shadow mode, it only announces, or it is
+    /// unlimited.
     #[must_use]
     pub fn never_denies(&self) -> bool {
-        self.shadow || self.spec.on_over == OnOver::Announce
+        self.shadow || self.spec.unlimited || self.spec.on_over == OnOver::Announce
     }
 
-    /// `true` if a store counts for the limit. An unlimited limit and one that admits nothing have no counter.
+    /// `true` if a store counts for the limit. An unlimited limit without `count` and one that admits nothing have no
+    /// counter.
     #[must_use]
     pub fn has_counter(&self) -> bool {
         matches!(self.quantity, Quantity::Limited(kernel) if kernel.has_counter())
@@ -172,7 +178,7 @@ impl Limit {
         match self.spec.on_over {
             // A blocking exception denies whatever the mode of the rule.
             _ if self.blocked => Role::Enforce,
-            _ if self.shadow => Role::Shadow,
+            _ if self.shadow || self.spec.unlimited => Role::Shadow,
             OnOver::Deny => denying,
             OnOver::Announce => Role::Announced,
         }
@@ -216,7 +222,7 @@ impl Limit {
 
     /// Returns a limit that admits every hit.
     pub(crate) fn as_exempt(&self) -> Self {
-        let spec = LimitSpec { unlimited: true, ..self.spec.without_tiers() };
+        let spec = LimitSpec { unlimited: true, count: false, ..self.spec.without_tiers() };
         Self { quantity: Quantity::Unlimited, fingerprint: "".into(), blocked: false, ..self.with_spec(spec) }
     }
 
@@ -273,7 +279,8 @@ impl Limit {
 }
 
 fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
-    let limit = spec.requests_per_unit;
+    // Nothing reaches this number.
+    let limit = if spec.unlimited { MAX_LIMIT } else { spec.requests_per_unit };
     let period_us = spec.period.us();
     if spec.algorithm.has_burst() && spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);

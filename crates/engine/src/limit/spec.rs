@@ -148,10 +148,12 @@ impl Refill {
 pub struct LimitSpec {
     /// Units per period; 0 blocks. Ignored if `unlimited`.
     pub requests_per_unit: u64,
-    /// Ignored if `unlimited`.
+    /// Ignored if nothing is counted ([`LimitSpec::is_counted`]).
     pub period: Period,
-    /// `true`: never counted, always admits.
+    /// `true`: always admits.
     pub unlimited: bool,
+    /// `true` if hits are counted even if `unlimited`. Only for fixed windows.
+    pub count: bool,
     pub algorithm: Algorithm,
     /// The calendar whose days, weeks, months or years are the windows, chosen by the unit of `period`. `None`: windows
     /// of `period`, aligned to the epoch. Only for fixed windows.
@@ -196,6 +198,9 @@ pub enum LimitError {
     CalendarAlgorithm { algorithm: Algorithm },
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
+    /// `count` with an algorithm other than fixed window.
+    #[error("count needs algorithm fixed_window, not {algorithm}")]
+    CountAlgorithm { algorithm: Algorithm },
     /// A sliding log above [`MAX_LOG_LIMIT`].
     #[error(
         "limit of a sliding_log: expected at most {MAX_LOG_LIMIT}, found {limit}, because every hit is \
@@ -221,7 +226,7 @@ pub enum LimitError {
 /// The values of a limit for one tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Not counted, always admitted.
+    /// Always admitted; counted with `count`.
     Unlimited,
     Limited {
         requests_per_unit: u64,
@@ -259,6 +264,7 @@ impl LimitSpec {
             requests_per_unit,
             period,
             unlimited: false,
+            count: false,
             algorithm,
             calendar: None,
             burst: None,
@@ -299,10 +305,16 @@ impl LimitSpec {
         self.on_over == OnOver::Announce || self.near.is_some()
     }
 
+    /// `false` for an unlimited limit without `count`.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        !self.unlimited || self.count
+    }
+
     /// `true` for a fixed window of one month without a calendar: 30 days, aligned to the epoch.
     #[must_use]
     pub fn is_epoch_month(&self) -> bool {
-        let is_window = self.algorithm == Algorithm::FixedWindow && !self.unlimited;
+        let is_window = self.algorithm == Algorithm::FixedWindow && self.is_counted();
         is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 
@@ -311,7 +323,7 @@ impl LimitSpec {
     pub fn of_tier(&self, tier: Tier) -> Self {
         let mut spec = self.without_tiers();
         match tier {
-            Tier::Unlimited => spec.unlimited = true,
+            Tier::Unlimited => (spec.unlimited, spec.requests_per_unit) = (true, 0),
             Tier::Limited { requests_per_unit, burst } => {
                 spec.burst = burst.or_else(|| self.scaled_burst(requests_per_unit));
                 spec.requests_per_unit = self.at_least_reserved(requests_per_unit);

@@ -95,6 +95,7 @@ every_field_has_rows! {
     requests_per_unit: "requests_per_unit";
     period: "unit" "unit_multiplier";
     unlimited: "unlimited";
+    count: "count";
     algorithm: "algorithm";
     calendar: "calendar" "starts";
     burst: "burst";
@@ -195,10 +196,20 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "unlimited",
         value_type: ValueType::Flag,
-        doc: "Never counted, always admitted.",
+        doc: "Always admitted, and never counted unless count is true.",
         is_for_counting: false,
         set: Some(|spec, value| spec.unlimited = value.flag()),
         rlconfig: Rlconfig::Hidden,
+        explain: Explain::Elsewhere,
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
+        name: "count",
+        value_type: ValueType::Flag,
+        doc: "Counts what is used although the limit, or a tier of it, is unlimited: needs unit, and algorithm fixed_window.",
+        is_for_counting: false,
+        set: Some(|spec, value| spec.count = value.flag()),
+        rlconfig: Rlconfig::LastOption(|spec, _| spec.count.then(|| "true".to_owned())),
         explain: Explain::Elsewhere,
         upgrade: Upgradable::Never,
     },
@@ -285,7 +296,11 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         rlconfig: Rlconfig::LastOption(|spec, defaults| {
             unless(defaults.on_store_failure, spec.on_store_failure)
         }),
-        explain: Explain::OfCounter(|limit| Some(policy(limit.spec.on_store_failure).to_owned())),
+        explain: Explain::OfCounter(|limit| {
+            let written = limit.spec.on_store_failure;
+            let applied = if limit.never_denies() { written.allow_for_error() } else { written };
+            Some(policy(applied).to_owned())
+        }),
         upgrade: Upgradable::Always(|_, written| written.on_store_failure),
     },
     LimitField {

@@ -18,6 +18,7 @@ pub(crate) fn key_of(error: &LimitError) -> &'static str {
         LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
         LimitError::SettledQueue => "settle",
         LimitError::CalendarAlgorithm { .. } => "calendar",
+        LimitError::CountAlgorithm { .. } => "count",
     }
 }
 

@@ -15,7 +15,7 @@ use super::pauses::{PathEntry, PauseReader};
 use super::tiers::read_tiers;
 use super::{FileReport, Position, ReadContext};
 use crate::calendar::{CalendarProblem, Calendars};
-use crate::keys::{LIMIT_FIELDS, Section, WrittenFields, key_of};
+use crate::keys::{LIMIT_FIELDS, LimitField, Section, WrittenFields, key_of};
 use crate::problem::Problem;
 
 /// `true` if a descriptor has limits, valid or not.
@@ -95,6 +95,10 @@ fn named(algorithm: Algorithm, fields: &Fields<'_>) -> String {
     format!("{algorithm}{source}")
 }
 
+/// Fields that do nothing in a limit that counts without a number.
+const NEED_A_NUMBER: [&str; 7] =
+    ["requests_per_unit", "burst", "tiers", "on_over", "near", "penalty", "feedback"];
+
 pub(super) const EMPTY_REPLACES: &str = "should not have an empty replaces entry";
 pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of same descriptor";
 pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
@@ -156,7 +160,8 @@ impl<'n> LimitReader<'_, 'n> {
     fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
         let fields = self.fields;
         // Unwrapped last, so that the other problems of the limit are reported too.
-        let period = self.read_period(fields.flag("unlimited"));
+        let is_counted = !fields.flag("unlimited") || fields.flag("count");
+        let period = self.read_period(is_counted);
         let mut spec = defaults.limit(0, period.unwrap_or(Period::one(Unit::Second)));
         for (name, value) in fields.plain_values() {
             let field = LIMIT_FIELDS.iter().find(|field| field.name == name);
@@ -177,6 +182,9 @@ impl<'n> LimitReader<'_, 'n> {
         if self.is_for_other(Algorithm::LeakyBucket, spec.algorithm, "mode") {
             spec.pacing = Pacing::default();
         }
+        if spec.count && self.is_for_other(Algorithm::FixedWindow, spec.algorithm, "count") {
+            spec.count = false;
+        }
         self.check_unit_name();
         spec.replaces = self.read_replaces(spec.name.as_deref());
         self.warn_of_mistakes(&spec);
@@ -185,16 +193,16 @@ impl<'n> LimitReader<'_, 'n> {
         Some(spec)
     }
 
-    fn read_period(&mut self, unlimited: bool) -> Option<Period> {
+    fn read_period(&mut self, is_counted: bool) -> Option<Period> {
         let text = self.fields.text("unit").unwrap_or_default();
         let unit = text.parse().ok();
         let at = self.fields.position_of("unit");
-        match (unit, unlimited) {
-            (Some(_), true) => {
+        match (unit, is_counted) {
+            (Some(_), false) => {
                 self.report.error(&at, UNIT_OF_UNLIMITED);
                 None
             }
-            (None, true) => {
+            (None, false) => {
                 if !text.is_empty() {
                     let reason =
                         format!("invalid rate limit unit '{text}', ignored because the limit is unlimited");
@@ -202,9 +210,9 @@ impl<'n> LimitReader<'_, 'n> {
                 }
                 Some(Period::one(Unit::Second))
             }
-            (Some(unit), false) => self.read_multiplier(unit),
-            (None, false) if self.fields.is_reported("unit") || self.fields.is_invalid("unlimited") => None,
-            (None, false) => {
+            (Some(unit), true) => self.read_multiplier(unit),
+            (None, true) if self.fields.is_reported("unit") || self.fields.is_invalid("unlimited") => None,
+            (None, true) => {
                 self.report.error(&at, invalid_unit(text));
                 None
             }
@@ -237,7 +245,7 @@ impl<'n> LimitReader<'_, 'n> {
             }
             return None;
         };
-        if fields.flag("unlimited") {
+        if fields.flag("unlimited") && !fields.flag("count") {
             return None;
         }
         if algorithm != Algorithm::FixedWindow && !fields.is_invalid("algorithm") {
@@ -322,11 +330,18 @@ impl<'n> LimitReader<'_, 'n> {
         let fields = self.fields;
         let mut warn = |name: &str, reason: &str| self.report.warn(&fields.position_of(name), reason);
         if spec.unlimited {
-            let counting = LIMIT_FIELDS.iter().filter(|field| field.is_for_counting);
+            let is_idle = |field: &&LimitField| match fields.flag("count") {
+                true => NEED_A_NUMBER.contains(&field.name),
+                false => field.is_for_counting,
+            };
+            let counting = LIMIT_FIELDS.iter().filter(is_idle);
             for name in counting.map(|field| field.name).filter(|name| fields.has(name)) {
                 warn(name, &format!("'{name}' has no effect: the limit is unlimited"));
             }
             return;
+        }
+        if spec.count && !fields.has("tiers") {
+            warn("count", "count has no effect: what is limited is counted in any case");
         }
         if !fields.has("requests_per_unit") && !fields.has_errors() {
             // A missing key has the line of the limit.

@@ -7,7 +7,7 @@ use engine::{
 };
 
 use super::derivation::{derivation_text, reasons};
-use super::describe_limit;
+use super::describe_limit::{self, limit_text};
 use crate::keys::{Explain, LIMIT_FIELDS, tiers};
 use crate::load::AppliedUpgrades;
 
@@ -17,6 +17,8 @@ pub struct Description {
     pub text: String,
     /// Number of descriptors with at least one limit that is not replaced.
     pub matched: usize,
+    /// Applying limits: label, and [`limit_text`](crate::limit_text). In descriptor order.
+    pub limits: Vec<(String, String)>,
 }
 
 /// Prints the plan of `request` at `now_us`: which of `rules`, changed by `upgrades`, apply to each descriptor, and
@@ -30,7 +32,7 @@ pub fn describe(
     request: &Request,
     now_us: u64,
 ) -> Result<Description, PlanError> {
-    let mut description = Description { text: String::new(), matched: 0 };
+    let mut description = Description { text: String::new(), matched: 0, limits: Vec::new() };
     let Explanation { plan, domain, descriptors } = Explanation::new(rules, request, now_us)?;
     let Some(domain) = domain else {
         unknown_domain(&mut description.text, rules, &request.domain);
@@ -42,6 +44,9 @@ pub fn describe(
         if shown.explain_descriptor(&mut description.text) {
             description.matched += 1;
         }
+        let applying = explained.limits.iter().filter(|limit| limit.planned.applies());
+        let named = applying.map(|applied| (applied.limit.label.to_string(), limit_text(&applied.limit)));
+        description.limits.extend(named);
     }
     explain_mixed_policies(&mut description.text, &policies(&descriptors));
     Ok(description)
@@ -406,14 +411,14 @@ mod tests {
 
     #[test]
     fn a_limit_that_another_replaces_is_left_out() {
-        let Description { text, matched } = explained(&rules(), &[("vip", "1"), ("user", "x")]);
+        let Description { text, matched, .. } = explained(&rules(), &[("vip", "1"), ("user", "x")]);
         assert!(text.contains("  limit small\n    left out: replaced by limit 'big'\n"), "{text}");
         assert_eq!(matched, 1, "{text}");
     }
 
     #[test]
     fn an_unlimited_limit_is_never_replaced() {
-        let Description { text, matched } = explained(&rules(), &[("vip", "1"), ("org", "x")]);
+        let Description { text, matched, .. } = explained(&rules(), &[("vip", "1"), ("org", "x")]);
         assert!(text.contains("  limit free\n    admits            unlimited: never counted"), "{text}");
         assert_eq!((matched, text.contains("left out")), (2, false), "{text}");
     }
@@ -421,7 +426,7 @@ mod tests {
     #[test]
     fn a_limit_that_a_row_exempts_is_not_replaced() {
         let rules = rules().with_exceptions(exempting("user", "x"), &LiveRows::default());
-        let Description { text, matched } = explained(&rules, &[("vip", "1"), ("user", "x")]);
+        let Description { text, matched, .. } = explained(&rules, &[("vip", "1"), ("user", "x")]);
         assert!(
             text.contains("  limit small\n    admits            everything, because a row exempts"),
             "{text}"

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use base::readable_duration;
-use engine::{Algorithm, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy, Unit};
+use engine::{Algorithm, Limit, LimitSpec, Pacing, Refill, ShardBy, Unit};
 
 use crate::calendar::local_time;
 
 /// How much a limit admits.
 pub(super) fn parameters(limit: &Limit) -> String {
     let spec = &limit.spec;
-    if limit.quantity == Quantity::Unlimited {
-        return "unlimited: never counted, always admitted".to_owned();
+    if spec.unlimited {
+        let counted = if limit.has_counter() { "counted" } else { "never counted" };
+        return format!("unlimited: {counted}, always admitted");
     }
     if !limit.has_counter() {
         let effect =
@@ -48,6 +49,21 @@ pub(super) fn parameters(limit: &Limit) -> String {
             ),
         },
     }
+}
+
+/// Such as `10 per minute, gcra, burst 20`. For answers, logs, and comparing the two.
+#[must_use]
+pub fn limit_text(limit: &Limit) -> String {
+    let spec = &limit.spec;
+    if limit.blocked {
+        return "blocked".to_owned();
+    }
+    if spec.unlimited {
+        return "unlimited".to_owned();
+    }
+    let burst =
+        if spec.algorithm.has_burst() { format!(", burst {}", spec.capacity()) } else { String::new() };
+    format!("{} per {}, {}{burst}", spec.requests_per_unit, spec.period, spec.algorithm.name())
 }
 
 /// Which counters share a node of a Redis Cluster.

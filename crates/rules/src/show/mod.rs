@@ -8,5 +8,6 @@ mod schema;
 
 pub use derivation::derivation_text;
 pub use describe::{Description, describe};
+pub use describe_limit::limit_text;
 pub use rlconfig::rlconfig;
 pub use schema::schema;

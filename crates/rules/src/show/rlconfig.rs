@@ -33,7 +33,7 @@ fn push_limit(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
         "{}: unit={unit} requests_per_unit={requests}, shadow_mode: {}, quota_mode: {}",
         rule.path, rule.shadow, rule.quota
     );
-    if !spec.unlimited {
+    if spec.is_counted() {
         push_options(out, rule, spec, &rules.defaults());
     }
     out.push('\n');

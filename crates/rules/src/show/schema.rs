@@ -63,7 +63,10 @@ fn keys_together(section: Section) -> Value {
     match section {
         Section::Descriptor => json!({ "not": { "required": ["rate_limit", "rate_limits"] } }),
         Section::RateLimit => json!({
-            "if": { "required": ["unlimited"], "properties": { "unlimited": { "const": true } } },
+            "if": {
+                "required": ["unlimited"],
+                "properties": { "unlimited": { "const": true }, "count": { "const": false } },
+            },
             "then": { "not": { "required": ["unit"] } },
             "else": { "required": ["unit"] },
         }),

@@ -42,7 +42,7 @@ use super::open_calls::WorkerCounts;
 use super::placement::Placement;
 use super::routed_calls::StreamPlaces;
 use crate::decide::limiter::{Limiter, Rulebook};
-use crate::decide::{Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions};
+use crate::decide::{Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions, Rights};
 use crate::grpc::GrpcOptions;
 use crate::grpc::head::{CALL_TIMEOUT, PATH};
 use crate::grpc::other_services::other_services;
@@ -82,6 +82,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
     let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
     let meter = metrics.requests(Transport::Grpc);
     Handler {
+        rights: Rights::default(),
         limiter: Limiter {
             rulebook,
             store,

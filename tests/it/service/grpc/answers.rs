@@ -186,6 +186,33 @@ async fn headers_of_the_draft_list_every_limit() {
     assert!((7_883_900..=7_884_000).contains(&wait), "{wait} s");
 }
 
+#[tokio::test]
+async fn headers_of_the_draft_name_units_other_than_requests() {
+    let rule = |key: &str, limit: &str| {
+        format!(
+            "  - {{ key: {key}, rate_limit: {{ name: {key}, algorithm: gcra, unit: minute, {limit} }} }}\n"
+        )
+    };
+    let rules = ["traffic", "calls", "tokens", "plain", "named"].map(|key| match key {
+        "traffic" => rule(key, "requests_per_unit: 300000000, unit_name: content-bytes"),
+        "calls" => rule(key, "requests_per_unit: 60, unit_name: concurrent-requests"),
+        "tokens" => rule(key, "requests_per_unit: 60, unit_name: tokens"),
+        "named" => rule(key, "requests_per_unit: 60, unit_name: requests"),
+        key => rule(key, "requests_per_unit: 60"),
+    });
+    let rules = format!("domain: test\ndescriptors:\n{}", rules.concat());
+    let service = Plan::new(&rules).set("response.headers", "ietf").server_of(module_path!()).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let hits = [("traffic", 65_535), ("calls", 1), ("tokens", 1), ("plain", 1), ("named", 1)];
+    let descriptors = hits.map(|(key, hits)| with_hits(key, "v", hits)).to_vec();
+    let answer = rls.send(request_for(descriptors)).await.expect("an answer");
+    let [(_, policies), (_, standings)] = headers(&answer)[..] else { panic!("not two: {answer:?}") };
+    let expected = r#""traffic";q=300000000;qu="content-bytes";w=60, "calls";q=60;qu="concurrent-requests";w=60, "tokens";q=60;ratelimitd-unit="tokens";w=60, "plain";q=60;w=60, "named";q=60;w=60"#;
+    assert_eq!(policies, expected);
+    let expected = r#""traffic";r=299934465;t=1, "calls";r=59;t=1, "tokens";r=59;t=1, "plain";r=59;t=1, "named";r=59;t=1"#;
+    assert_eq!(standings, expected);
+}
+
 /// The body of a denial, as JSON; `None` without one.
 fn problem(answer: &RateLimitResponse) -> Option<serde_json::Value> {
     let content_type = headers(answer).into_iter().find(|(name, _)| *name == "content-type");

@@ -156,9 +156,19 @@ impl Decision {
     }
 
     fn limited<'d>(&'d self, planned: &'d Planned) -> Status<'d> {
-        let results = self.plan.charged_limits(planned).map(|charged| self.result(charged));
+        let mut unlimited = None;
+        let results = self.plan.charged_limits(planned).filter_map(|charged| {
+            if charged.limit.spec.unlimited {
+                unlimited = Some(charged.limit);
+                return None;
+            }
+            Some(self.result(charged))
+        });
         let Some(deciding) = results.reduce(more_decisive) else {
-            return Status { code: Code::Ok, applied: Applied::Nothing };
+            return Status {
+                code: Code::Ok,
+                applied: unlimited.map_or(Applied::Nothing, Applied::Unlimited),
+            };
         };
         let is_over = deciding.outcome.verdict == Verdict::Over && !deciding.never_denies();
         let code = if is_over { Code::OverLimit } else { Code::Ok };
@@ -283,7 +293,9 @@ impl Decision {
     /// The rules of descriptors within their limits, in descriptor order, without unlimited descriptors.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
         let descriptors = self.plan.descriptors.iter().zip(self.statuses());
-        let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
+        let within = descriptors.filter(|(_, status)| {
+            status.code == Code::Ok && !matches!(status.applied, Applied::Unlimited(_))
+        });
         within.filter_map(|(planned, _)| match planned {
             Planned::Limited { rule, .. } => rule.as_deref(),
             Planned::Nothing | Planned::Unlimited(_) | Planned::Paused(..) => None,
@@ -298,13 +310,22 @@ impl Decision {
             return None;
         }
         let mut receipt = Receipt::new(nonce());
-        for charged in self.plan.charged().filter(|charged| charged.limit.spec.settle) {
-            let (key, charge) = self.plan.charges.get(charged.index);
-            if let Some(grant) = self.grant(charge, &self.outcomes.by_charge[charged.index]) {
+        for charged in self.plan.charged() {
+            if let Some(grant) = self.grant_in_receipt(&charged) {
+                let (key, charge) = self.plan.charges.get(charged.index);
                 receipt.add(key, charge.cost.taken(), grant);
             }
         }
         Some(receipt)
+    }
+
+    /// Returns this charge's item in the receipt; `None` without one.
+    #[must_use]
+    pub fn grant_in_receipt(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
+        if !charged.limit.spec.settle || self.overall == Code::OverLimit {
+            return None;
+        }
+        self.grant(self.plan.charges.charge(charged.index), &self.outcomes.by_charge[charged.index])
     }
 
     /// The grant, if the charge fits and the store recorded it.

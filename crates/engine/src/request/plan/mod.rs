@@ -21,7 +21,7 @@ use crate::limit::cost::Cost;
 use crate::limit::key::{KeyContext, KeyPart, write_key};
 use crate::limit::role::Role;
 use crate::limit::spec::Charging;
-use crate::limit::{Limit, LimitId, Quantity};
+use crate::limit::{Limit, LimitId};
 use crate::request::{Descriptor, Request};
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::{DomainRules, Rule, RuleSet};
@@ -160,12 +160,12 @@ impl Plan {
         // the quota descriptors deny nothing.
         let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
         let is_never_over = |matched: &Match<'_>| {
-            let counts = |limit: &&Arc<Limit>| replacements.is_counted(limit);
-            let mut counted = matched.limits().iter().filter(counts).peekable();
-            match counted.peek() {
-                Some(_) => counted.all(|limit| limit.never_denies()),
+            let bounds = |limit: &&Arc<Limit>| replacements.is_bounding(limit);
+            let mut bounding = matched.limits().iter().filter(bounds).peekable();
+            match bounding.peek() {
+                Some(_) => bounding.all(|limit| limit.never_denies()),
                 None => {
-                    let is_unlimited = |limit: &Arc<Limit>| limit.quantity == Quantity::Unlimited;
+                    let is_unlimited = |limit: &Arc<Limit>| limit.spec.unlimited;
                     quota_mode && !matched.limits().iter().any(is_unlimited)
                 }
             }
@@ -372,16 +372,16 @@ impl<'m> Replacements<'m> {
 
     /// The limit that replaces this one. Unlimited limits and limits blocked by an exception are never replaced.
     fn replacer_of(&self, limit: &Limit) -> Option<&'m Arc<Limit>> {
-        if self.0.is_empty() || limit.blocked || limit.quantity == Quantity::Unlimited {
+        if self.0.is_empty() || limit.blocked || limit.spec.unlimited {
             return None;
         }
         let name = limit.spec.name.as_deref()?;
         self.0.iter().find(|(replaced, _)| *replaced == name).map(|(_, replacer)| *replacer)
     }
 
-    /// `true` if the limit counts the hits of a request that is not a settle.
-    fn is_counted(&self, limit: &Limit) -> bool {
-        limit.quantity != Quantity::Unlimited && self.replacer_of(limit).is_none()
+    /// `true` if the limit bounds the hits of a request that is not a settle.
+    fn is_bounding(&self, limit: &Limit) -> bool {
+        !limit.spec.unlimited && self.replacer_of(limit).is_none()
     }
 
     fn planned_use(&self, limit: &Limit, descriptor: &Descriptor, now_us: u64) -> PlannedUse<'m> {
@@ -390,7 +390,10 @@ impl<'m> Replacements<'m> {
         }
         match limit.kernel_at(now_us) {
             None => PlannedUse::Unlimited,
-            Some(_) if descriptor.receipt().is_some() && !limit.spec.settle => PlannedUse::NotSettled,
+            Some(_) if descriptor.receipt().is_some() && !limit.spec.settle => match limit.spec.unlimited {
+                true => PlannedUse::Unlimited,
+                false => PlannedUse::NotSettled,
+            },
             Some(kernel) => PlannedUse::Charged(kernel),
         }
     }

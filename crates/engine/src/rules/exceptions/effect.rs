@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::derivation::{Amount, Change, ChangedBy, DerivationStep, Unfit};
 use super::rows::{AnyRow, Effect, ExceptionRow, MatchedRow, Place};
+use crate::limit::Limit;
 use crate::limit::spec::MAX_LIMIT;
-use crate::limit::{Limit, Quantity};
 
 /// A limit after exceptions and tiers.
 pub(crate) struct Changed {
@@ -271,9 +271,9 @@ impl Changed {
     }
 
     fn set_number(&mut self, number: u64, rule: &Limit, change: Change, row: &Arc<ExceptionRow>) {
-        let changed = match self.limit.quantity {
-            Quantity::Unlimited => Err(Unfit::Unlimited),
-            Quantity::Limited(_) => self.limit.with_number(number, rule).map_err(Unfit::from),
+        let changed = match self.limit.spec.unlimited {
+            true => Err(Unfit::Unlimited),
+            false => self.limit.with_number(number, rule).map_err(Unfit::from),
         };
         let change = match changed {
             Ok(limit) => {

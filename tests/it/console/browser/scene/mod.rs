@@ -21,9 +21,9 @@ use engine::{
 use ratelimitd::console::{
     Console, ConsoleActions, ConsoleOptions, Instance, LiveObserved, Observation, ValuesNeed,
 };
-use ratelimitd::decide::PauseEvents;
 use ratelimitd::decide::counters::CounterService;
 use ratelimitd::decide::limiter::{Limiter, Rulebook};
+use ratelimitd::decide::{PauseEvents, Rights};
 use ratelimitd::http::{
     AccessCheck, AdminAccess, ConsoleEndpoints, CounterEndpoints, HttpService, UsageEndpoint, admin_router,
     serve,
@@ -267,6 +267,7 @@ impl Process {
             bounds: settings.server.bounds,
             max_message_bytes: 1 << 20,
             access: None,
+            rights: Rights::default(),
         };
         admin_router(Vec::new(), counters, usage, console, self.live.clone(), access)
     }

@@ -1,4 +1,4 @@
-//! The admin port's token, in a file that can change while the process runs.
+//! A caller's token, in a file that can change while the process runs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ impl TokenFile {
 
 impl Token {
     /// `text` must be visible ASCII characters.
-    pub(super) fn new(text: String) -> Self {
+    pub(crate) fn new(text: String) -> Self {
         Self(text)
     }
 
@@ -45,7 +45,7 @@ impl Token {
 
     /// `true` if the request has this token, exactly once. The time depends only on the tokens' lengths, not on how
     /// many bytes are equal.
-    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         match (values.next(), values.next()) {
             (Some(value), None) => self.is_presented(value.as_bytes()),
