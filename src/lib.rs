@@ -13,6 +13,7 @@ pub mod http;
 pub mod ledger;
 pub mod live;
 pub mod net;
+pub mod notify;
 pub mod post;
 pub mod settings;
 pub mod telemetry;

@@ -1,4 +1,4 @@
-//! Sends an HTTP/1.1 POST to another service. A connection takes one request: there are few of them.
+//! Sends an HTTP/1.1 POST to another service, each over its own connection: there are few of them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use tls::{ByteStream, ClientConnector, DialError, dial};
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
-/// Answers have a few bytes; the body of a longer one is an error.
+/// Answers are a few bytes long; a longer body is an error.
 const MAX_ANSWER_BYTES: usize = 64 * 1_024;
 const AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 
