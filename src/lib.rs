@@ -13,6 +13,8 @@ pub mod http;
 pub mod ledger;
 pub mod live;
 pub mod net;
+pub mod notify;
+pub mod post;
 pub mod settings;
 pub mod telemetry;
 pub mod xds;

@@ -38,6 +38,7 @@ use crate::http::Token;
 use crate::ledger::{Ledger, LedgerOutput};
 use crate::net::tls_port::HandshakeThreadError;
 use crate::net::{ListenAddress, PortListener, SocketAccess};
+use crate::notify::NotifyStats;
 use crate::settings::{KeyFileError, Log, Server, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
 use crate::telemetry::logging;
@@ -106,6 +107,10 @@ pub enum AppError {
         #[source]
         cause: io::Error,
     },
+    #[error("notify.secret_file: {0}")]
+    NotifySecret(#[source] tls::FileError),
+    #[error("notify.ca_file: {0}")]
+    NotifyTls(#[source] tls::ClientTlsError),
     #[error("cannot start the thread of the usage ledger: {0}")]
     Ledger(#[source] io::Error),
     #[error("gRPC port: {0}")]
@@ -129,6 +134,8 @@ impl AppError {
             Self::Traces(_) => Some("traces.ca_file"),
             Self::AdminToken { setting, .. } => Some(setting),
             Self::LedgerPath { .. } => Some("ledger.path"),
+            Self::NotifySecret(_) => Some("notify.secret_file"),
+            Self::NotifyTls(_) => Some("notify.ca_file"),
             _ => None,
         }
     }
@@ -144,6 +151,7 @@ pub struct App {
     traces: Option<Traces>,
     log: LogQueue,
     ledger: Option<Arc<Ledger>>,
+    notify_stats: Arc<NotifyStats>,
     rules: RuleWatcher,
     exceptions: ExceptionWatcher,
     live_confirmed_at: ConfirmedAt,
@@ -208,7 +216,8 @@ impl App {
         let (queue, timings) = timing_queue();
         let (confirmed_at, live_confirmed_at) = <(ConfirmedAt, ConfirmedAt)>::default();
         let (age, live_age) = (confirmed_at.clone(), live_confirmed_at.clone());
-        let (ledger, lines) = (ledger_of(&settings)?, log.clone());
+        let (ledger, lines, notify_stats) =
+            (ledger_of(&settings)?, log.clone(), Arc::<NotifyStats>::default());
         let parts = MeteredParts {
             is_ready: Some(Arc::new(move || ready.is_ready())),
             rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
@@ -221,6 +230,7 @@ impl App {
                 && settings.store.redis.per_second.is_some(),
             has_traces: settings.traces.is_some(),
             ledger: ledger.clone(),
+            notices: Some(Arc::clone(&notify_stats)),
             timings: settings.metrics.statsd.is_some().then_some(queue),
         };
         let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
@@ -250,6 +260,7 @@ impl App {
             traces,
             log,
             ledger,
+            notify_stats,
             rules,
             exceptions,
             live_confirmed_at,

@@ -17,13 +17,14 @@ use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::check_map::CheckMapWatcher;
 use super::endpoints::{admin_endpoints, explain};
 use super::fleet::Fleet;
+use super::live_rows::TaskQueues;
 use super::sampler::Sampler;
 use super::worker_store::{AuthoritativeStore, WorkerStore};
 use super::{Addresses, App, AppError};
 use crate::console::ConsoleActions;
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
-use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, PauseEvents, Readiness, Rights};
+use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness, Rights};
 use crate::grpc;
 use crate::grpc::{BoxError, GrpcService, MakeContext, WorkerContext};
 use crate::http;
@@ -32,6 +33,7 @@ use crate::ledger::{LedgerThread, WorkerLedger};
 use crate::live::LiveExceptions;
 use crate::net::tls_port::HandshakeThread;
 use crate::net::{Admission, ListenAddress, PortListener, UnfinishedBytes};
+use crate::notify::WorkerNotices;
 use crate::settings::Settings;
 use crate::telemetry::metrics::{DeniedKeys, Port, Transport};
 
@@ -62,10 +64,9 @@ impl App {
         let admin = self.http_service(Port::Admin, admin, &unfinished);
         let sampler = self.ports.admin.is_some().then(|| self.sampler(live.clone(), fleet.clone()));
         let metrics = self.metrics_service(&unfinished);
-        let (pauses, act_on_pauses) = self.pauses(http_store.clone(), &live);
-        let public = self.public_service(store, &pauses, &unfinished);
-        let service = self.grpc_service(&pauses, unfinished);
-        drop(pauses);
+        let (queues, act_on_pauses, mut notifier) = self.task_queues(http_store.as_ref(), &live, &fleet)?;
+        let public = self.public_service(store, queues.clone(), &unfinished);
+        let service = self.grpc_service(queues, unfinished);
         let Self { rules, exceptions, check_map, rights, stores, .. } = self;
         let Self { settings, statsd, traces, readiness, ports, mut tls, bounds, .. } = self;
         let shake_hands = shake_hands(tls.handshakes.take(), shutdown.rest.clone());
@@ -100,6 +101,7 @@ impl App {
                 serve_http(ports.metrics, metrics),
                 background.run(&shutdown.rest),
                 shutdown.rest.run_until_cancelled(act_on_pauses),
+                notifier.run(&shutdown.rest),
             );
             store_closed.await;
             shutdown.exporters.cancel();
@@ -134,9 +136,9 @@ impl App {
     }
 
     /// Returns the gRPC port. Every worker creates its own store and handler on its own runtime.
-    fn grpc_service(&self, pauses: &PauseEvents, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
+    fn grpc_service(&self, queues: TaskQueues, unfinished: UnfinishedBytes) -> GrpcService<WorkerStore> {
         let stores = Arc::clone(&self.stores);
-        let make_handler = self.handler_factory(Transport::Grpc, pauses);
+        let make_handler = self.handler_factory(Transport::Grpc, queues);
         let make_context: MakeContext<WorkerStore> = Box::new(move || {
             let store = stores.make_store()?;
             let (close, died) = (store.close(), store.died());
@@ -166,7 +168,7 @@ impl App {
     fn handler_factory(
         &self,
         transport: Transport,
-        pauses: &PauseEvents,
+        queues: TaskQueues,
     ) -> impl Fn(WorkerStore) -> Handler<WorkerStore> + Clone + Send + 'static + use<> {
         let rulebook = Arc::clone(&self.rules.active.rulebook);
         let enforcement = self.settings.enforcement;
@@ -182,7 +184,9 @@ impl App {
         // If there is no admin port, nobody reads the keys.
         let (has_console, metrics) = (self.ports.admin.is_some(), self.metrics.clone());
         let (failures, ledger) = (Failures::new(meter.clone()), self.ledger.clone());
-        let (tracer, pauses, rights) = (self.tracer.clone(), pauses.clone(), self.rights());
+        let (tracer, rights) = (self.tracer.clone(), self.rights());
+        // A process in shadow mode reports nothing.
+        let notifies = enforcement == Enforcement::Enforce;
         move |store| {
             let limiter = Limiter {
                 rulebook: Arc::clone(&rulebook),
@@ -191,7 +195,8 @@ impl App {
                 clock: Arc::new(SystemClock),
                 ledger: ledger.as_ref().map_or_else(WorkerLedger::default, |ledger| ledger.worker()),
                 denied: if has_console { metrics.denied_keys() } else { DeniedKeys::default() },
-                pauses: pauses.clone(),
+                notices: if notifies { queues.notices.worker() } else { WorkerNotices::default() },
+                pauses: queues.pauses.clone(),
             };
             Handler {
                 limiter,
@@ -220,11 +225,11 @@ impl App {
     fn public_service(
         &self,
         store: WorkerStore,
-        pauses: &PauseEvents,
+        queues: TaskQueues,
         unfinished: &UnfinishedBytes,
     ) -> HttpService {
         let redis = store.redis().cloned();
-        let handler = self.handler_factory(Transport::Http, pauses)(store);
+        let handler = self.handler_factory(Transport::Http, queues)(store);
         let failures = Some(handler.failures.clone());
         let check = self.check_map.as_ref().map(CheckMapWatcher::options);
         let token_file = self.settings.server.usage_token_file.clone();

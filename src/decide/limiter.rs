@@ -20,6 +20,7 @@ use strum::{EnumString, VariantNames};
 
 use super::{Answer, CallOrigin, Failures, NoDecision, PauseEvents, ResponseOptions, Rights};
 use crate::ledger::WorkerLedger;
+use crate::notify::WorkerNotices;
 use crate::telemetry::metrics::{DeniedKeys, LimitMeters, Metrics, RequestFailure, RequestMeter};
 use crate::telemetry::traces::{CallSpan, Tracer};
 
@@ -219,6 +220,7 @@ pub struct Limiter<S> {
     pub clock: Arc<dyn Clock>,
     pub denied: DeniedKeys,
     pub ledger: WorkerLedger,
+    pub notices: WorkerNotices,
     pub pauses: PauseEvents,
 }
 
@@ -277,7 +279,7 @@ impl<S: Store> Limiter<S> {
             if decision.reports().is_empty() {
                 self.count_without_limit(&current, request);
             } else {
-                current.meters.record(&decision, &self.denied, &self.ledger);
+                current.meters.record(&decision, &self.denied, (&self.ledger, &self.notices));
                 self.pauses.send(&decision, request);
             }
             return Ok(answer(&decision));
@@ -291,7 +293,7 @@ impl<S: Store> Limiter<S> {
         };
         mem::forget(failure);
         let decision = Decision::merge(plan, outcomes, self.enforcement);
-        current.meters.record(&decision, &self.denied, &self.ledger);
+        current.meters.record(&decision, &self.denied, (&self.ledger, &self.notices));
         let may_offend = current.have_penalties && decision.overall == Code::OverLimit;
         if may_offend || !decision.reports().is_empty() {
             self.pauses.send(&decision, request);

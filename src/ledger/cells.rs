@@ -10,6 +10,7 @@ use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 
 use super::QUARTER_S;
+use super::line::Line;
 
 /// A limit with `ledger`, by its metric labels.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct BookedLimit {
 #[derive(Debug)]
 pub struct Ledger {
     workers: Mutex<Vec<Arc<WorkerCells>>>,
+    /// Lines without sums, which wait for the writer: at most `max_keys`.
+    lines: Mutex<Vec<Line<'static>>>,
     max_keys: usize,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Mutex<LedgerStats>,
@@ -155,7 +158,8 @@ impl Ledger {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
         let stats = LedgerStats { written_until_us: clock.now_us(), ..LedgerStats::default() };
-        Self { workers: Mutex::default(), max_keys, clock, stats: Mutex::new(stats) }
+        let (workers, lines) = Default::default();
+        Self { workers, lines, max_keys, clock, stats: Mutex::new(stats) }
     }
 
     /// Returns the ledger of one worker.
@@ -165,6 +169,18 @@ impl Ledger {
         let worker = Arc::new(WorkerCells { table, max_keys: self.max_keys, clock });
         self.workers.lock().push(Arc::clone(&worker));
         WorkerLedger(Some(worker))
+    }
+
+    /// Adds a line without sums. Its process and number are set when it is written. If too many wait, it is lost.
+    pub fn add_line(&self, line: Line<'static>) {
+        let mut lines = self.lines.lock();
+        if lines.len() < self.max_keys {
+            lines.push(line);
+        }
+    }
+
+    pub(super) fn take_lines(&self) -> Vec<Line<'static>> {
+        mem::take(&mut self.lines.lock())
     }
 
     #[must_use]

@@ -52,6 +52,9 @@ pub struct Line<'l> {
     /// `shadow` or `soft`; empty for a limit that denies.
     #[serde(default, skip_serializing_if = "str::is_empty", borrow)]
     pub mode: Cow<'l, str>,
+    /// A limit's share, reported by `notify` at the second `at`; the line is without sums.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +88,7 @@ impl Line<'_> {
 }
 
 /// Returns a counter's entries: their values, or the hash or pattern in the key.
-pub(super) fn entries_of(key: &str) -> Vec<Cow<'static, str>> {
+pub(crate) fn entries_of(key: &str) -> Vec<Cow<'static, str>> {
     let Some(parsed) = parse_key(key) else { return vec![key.to_owned().into()] };
     let entries = parsed.entries.iter().map(|(name, value)| {
         let value = match value {

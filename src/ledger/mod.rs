@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use cells::{BookedLimit, Ledger, WorkerLedger};
+pub(crate) use line::entries_of;
 pub use line::{Begin, Line};
 pub use writer::LedgerThread;
 

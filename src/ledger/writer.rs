@@ -183,6 +183,10 @@ impl LedgerWriter {
             let line = Line { at: at_s, domain, rule, entries, unattributed, of, ..self.line() };
             self.add_line(&line.with_sums(cell.sums, mode));
         }
+        for line in self.ledger.take_lines() {
+            let Line { process, seq, .. } = self.line();
+            self.add_line(&Line { process, seq, ..line });
+        }
         if is_last {
             let end = Line { end: true, ..self.line() };
             self.add_line(&end);

@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod layers;
 mod ledger_section;
+mod notify_section;
 mod parsers;
 mod reader;
 mod rules_section;
@@ -24,6 +25,7 @@ use rules::Upgrade;
 
 use crate::decide::{HeaderNames, ResponseOptions};
 use crate::ledger::LedgerOptions;
+use crate::notify::WebhookOptions;
 use crate::telemetry::traces::TracesOptions;
 
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
@@ -68,6 +70,8 @@ pub struct Settings {
     pub traces: Option<TracesOptions>,
     /// `ledger.*`; `None` without a path.
     pub ledger: Option<LedgerOptions>,
+    /// `notify.*`; `None` without a URL.
+    pub webhook: Option<WebhookOptions>,
     /// `response.*`: optional parts of an answer.
     pub response: ResponseOptions,
     pub log: Log,
@@ -111,6 +115,7 @@ impl Settings {
             metrics: Metrics::from_reader(reader),
             traces: telemetry::traces_from_reader(reader),
             ledger: ledger_section::ledger_from_reader(reader),
+            webhook: notify_section::webhook_from_reader(reader),
             enforcement: enforcement_from_reader(reader),
             response: response_from_reader(reader),
             log: Log::from_reader(reader),

@@ -13,7 +13,7 @@ use crate::telemetry::envoy_ratelimit::{
 };
 use crate::telemetry::logging::{Filter, Format};
 use crate::telemetry::metrics::ExtraTags;
-use crate::telemetry::traces::{OtlpEndpoint, OtlpHeaders, ServiceIdentity, TracesOptions};
+use crate::telemetry::traces::{OtlpHeaders, ServiceIdentity, TracesOptions, otlp_endpoint};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
@@ -92,7 +92,7 @@ fn tags() -> Parser<Vec<(String, String)>> {
 
 /// `None` if the endpoint is `off`.
 pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
-    let endpoint = Parser::new("http://host:port/path, https://host:port/path", OtlpEndpoint::parse);
+    let endpoint = Parser::new("http://host:port/path, https://host:port/path", otlp_endpoint);
     let headers = Parser::new(
         "name=value pairs with commas between them and percent-encoded values, or nothing",
         OtlpHeaders::parse,

@@ -12,6 +12,7 @@ mod console;
 mod envoy;
 mod ledger;
 mod metrics;
+mod notify;
 mod recipes;
 mod redis;
 mod report_page;

@@ -13,7 +13,7 @@ pub use limit::algorithm;
 pub use request::wire;
 
 pub use limit::algorithm::{LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
-pub use limit::announce::{Announced, OnOver, Share};
+pub use limit::announce::{Announced, OnOver, Share, Shares};
 pub use limit::calendar::{Calendar, CalendarError};
 pub use limit::cost::{Cost, Grant};
 pub use limit::key::{Entry, ShardBy, key_start, without_values};
@@ -27,6 +27,7 @@ pub use limit::spec::{
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::booking::{Booking, BookingMode};
+pub use request::decision::level::Level;
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use request::pause::{PAUSE_KEY, Pause};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};

@@ -49,6 +49,7 @@ impl UpgradeColumn {
         match self.value_type {
             ValueType::Choice(names) => format!("one of {}", names.join(", ")),
             ValueType::Integer(least) => format!("a whole number from {least} to {}", u32::MAX),
+            ValueType::Shares => "1 to 8 different shares above 0 and up to 1, such as 0.8,1".to_owned(),
             value_type => value_type.expected(),
         }
     }

@@ -8,6 +8,7 @@ pub mod availability;
 pub mod breaker;
 pub mod deny_cache;
 pub mod fallback;
+pub mod marks;
 pub mod memory;
 pub mod observer;
 pub mod redis;

@@ -76,6 +76,7 @@ impl Observed {
             clock: Arc::new(SystemClock),
             denied: metrics.denied_keys(),
             ledger: crate::ledger::WorkerLedger::default(),
+            notices: crate::notify::WorkerNotices::default(),
             pauses: PauseEvents::default(),
         };
         Self {

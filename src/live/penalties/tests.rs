@@ -74,6 +74,7 @@ impl Story {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: DeniedKeys::default(),
             ledger: crate::ledger::WorkerLedger::default(),
+            notices: crate::notify::WorkerNotices::default(),
             pauses,
         };
         let penalties = Penalties::new(store(), live, meter);

@@ -16,6 +16,7 @@ use super::family::CountersBy;
 use super::limit_counts::{LimitCounts, SettleCounts};
 use super::requests::RequestResult;
 use crate::ledger::{BookedLimit, WorkerLedger};
+use crate::notify::WorkerNotices;
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
 /// Counters of every limit of a rule set, looked up once when the rules are applied.
@@ -46,8 +47,14 @@ pub(super) struct Meter {
 
 impl LimitMeters {
     /// Counts a decision, once for its request and once per charge. A settle is not a hit of its limit, and is counted
-    /// separately. Keys of charges over their limit are counted in `denied`; limits with `ledger` are booked.
-    pub fn record(&self, decision: &Decision, denied: &DeniedKeys, ledger: &WorkerLedger) {
+    /// separately. Keys of charges over their limit are counted in `denied`; limits with `ledger` are booked, and those
+    /// with `notify` looked at.
+    pub fn record(
+        &self,
+        decision: &Decision,
+        denied: &DeniedKeys,
+        (ledger, notices): (&WorkerLedger, &WorkerNotices),
+    ) {
         if decision.shadowed {
             self.shadowed.inc();
         }
@@ -56,6 +63,9 @@ impl LimitMeters {
             let Some(meter) = self.meter(charged.limit) else { continue };
             if let Some(limit) = &meter.booked {
                 ledger.book(limit, decision, &charged);
+            }
+            if !charged.limit.spec.notify.is_empty() {
+                notices.look(decision, &charged);
             }
             if charged.role == Role::Settle {
                 if let Some(settles) = &meter.settles {

@@ -10,6 +10,7 @@ mod ledger;
 mod limit_counts;
 mod limit_families;
 mod limits;
+mod notices;
 mod options;
 mod pauses;
 mod ports;
@@ -281,6 +282,9 @@ fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamil
     }
     if let Some(written) = &parts.ledger {
         ledger::watch_ledger(registry, written)?;
+    }
+    if let Some(stats) = &parts.notices {
+        notices::watch_notices(registry, stats)?;
     }
     if parts.has_per_second {
         stores.watch_per_second(registry)?;

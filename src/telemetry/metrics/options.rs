@@ -7,6 +7,7 @@ use store::memory::MemoryStats;
 
 use super::family::metric_name;
 use crate::ledger::Ledger;
+use crate::notify::NotifyStats;
 use crate::telemetry::envoy_ratelimit::{ResponseTimeUnit, TimingQueue};
 
 pub struct MetricsOptions {
@@ -39,6 +40,7 @@ pub struct MeteredParts {
     pub has_per_second: bool,
     pub has_traces: bool,
     pub ledger: Option<Arc<Ledger>>,
+    pub notices: Option<Arc<NotifyStats>>,
     /// Call durations for statsd.
     pub timings: Option<TimingQueue>,
 }

@@ -2,35 +2,27 @@
 
 use std::fmt::Display;
 
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Uri};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use prost::Message as _;
-use tls::{ByteStream, ClientConnector, ClientTls, ClientTlsError, DialError, Protocol, dial};
+use tls::{ClientConnector, ClientTls, ClientTlsError, Protocol};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::options::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, TracesOptions};
-
-/// Answers have a few bytes; a longer one is not read.
-const MAX_ANSWER_BYTES: usize = 64 * 1_024;
-const AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use super::options::{OtlpHeaders, OtlpProtocol, TracesOptions};
+use crate::post::{BoxError, HttpTarget};
 
 /// Sends spans in the configured protocol.
 pub(super) struct Exporter {
     collector: Collector,
     headers: HeaderMap,
-    /// `None`: HTTP/1.1. A connection takes one request: there are few of them.
+    /// `None`: HTTP/1.1.
     grpc: Option<GrpcClient>,
 }
 
@@ -41,7 +33,7 @@ struct GrpcClient {
 
 #[derive(Clone)]
 struct Collector {
-    endpoint: OtlpEndpoint,
+    endpoint: HttpTarget,
     /// `None`: clear text.
     tls: Option<ClientConnector>,
 }
@@ -58,11 +50,7 @@ impl Exporter {
         let authority = collector.endpoint.authority();
         let grpc = match options.protocol {
             OtlpProtocol::Http => {
-                let host = HeaderValue::try_from(authority).map_err(|error| unusable(&error))?;
-                headers.insert(HOST, host);
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-                headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
                 None
             }
             OtlpProtocol::Grpc => {
@@ -95,23 +83,13 @@ impl Exporter {
     }
 
     async fn post(&self, spans: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, BoxError> {
-        let mut request = Request::new(Full::new(Bytes::from(spans.encode_to_vec())));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.collector.endpoint.path.parse()?;
-        *request.headers_mut() = self.headers.clone();
-        let (mut sender, connection) = http1::handshake(self.collector.clone().connect().await?).await?;
-        let exchange = async move {
-            let response = sender.send_request(request).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await?.to_bytes();
-            if !status.is_success() {
-                return Err(BoxError::from(format!("the collector answers {status}")));
-            }
-            Ok(ExportTraceServiceResponse::decode(body)?)
-        };
-        // The connection ends after the exchange, which has its result, or its errors.
-        let (exchanged, _) = tokio::join!(exchange, connection);
-        exchanged
+        let Collector { endpoint, tls } = &self.collector;
+        let body = Bytes::from(spans.encode_to_vec());
+        let answer = endpoint.post(tls.as_ref(), self.headers.clone(), body).await?;
+        if !answer.status().is_success() {
+            return Err(BoxError::from(format!("the collector answers {}", answer.status())));
+        }
+        Ok(ExportTraceServiceResponse::decode(answer.into_body()?)?)
     }
 
     /// Drops the connection after an error: the next spans open a new one. The system can take a quarter of an hour to
@@ -125,7 +103,10 @@ impl Exporter {
 
 fn client(endpoint: &Endpoint, collector: &Collector) -> TraceServiceClient<Channel> {
     let collector = collector.clone();
-    let connector = service_fn(move |_: Uri| collector.clone().connect());
+    let connector = service_fn(move |_: Uri| {
+        let Collector { endpoint, tls } = collector.clone();
+        async move { endpoint.connect(tls.as_ref()).await }
+    });
     TraceServiceClient::new(endpoint.connect_with_connector_lazy(connector))
 }
 
@@ -140,10 +121,5 @@ impl Collector {
         let tls = ClientTls { ca_file: options.ca_file.clone(), ..ClientTls::default() };
         let tls = endpoint.has_tls.then(|| tls.read_files(Some(protocol))).transpose()?;
         Ok(Self { endpoint, tls })
-    }
-
-    async fn connect(self) -> Result<TokioIo<Box<dyn ByteStream>>, DialError> {
-        let OtlpEndpoint { host, port, .. } = &self.endpoint;
-        dial(&host.to_str(), *port, self.tls.as_ref()).await.map(TokioIo::new)
     }
 }

@@ -11,5 +11,5 @@ mod parent;
 mod sender;
 
 pub use call_span::{CallSpan, SpannedCall, Tracer};
-pub use options::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
+pub use options::{OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions, otlp_endpoint};
 pub use sender::Traces;

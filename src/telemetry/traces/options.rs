@@ -1,13 +1,12 @@
 //! Where spans are sent, and how they describe the process.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use strum::{EnumString, VariantNames};
-use tokio_rustls::rustls::pki_types::ServerName;
-use url::Url;
+
+use crate::post::HttpTarget;
 
 /// Path for spans over HTTP, unless the endpoint names one.
 const TRACES_PATH: &str = "/v1/traces";
@@ -22,7 +21,7 @@ pub enum OtlpProtocol {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracesOptions {
-    pub endpoint: OtlpEndpoint,
+    pub endpoint: HttpTarget,
     pub protocol: OtlpProtocol,
     pub headers: OtlpHeaders,
     /// For one batch of spans.
@@ -79,51 +78,14 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// `http://host:port/path` or `https://host:port/path`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtlpEndpoint {
-    pub(super) has_tls: bool,
-    pub(super) host: ServerName<'static>,
-    pub(super) port: u16,
-    /// HTTP path, starting with a slash.
-    pub(super) path: String,
-}
-
-impl OtlpEndpoint {
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let url = Url::parse(text).ok()?;
-        let has_tls = match url.scheme() {
-            "http" => false,
-            "https" => true,
-            _ => return None,
-        };
-        let has_more = !url.username().is_empty()
-            || url.password().is_some()
-            || url.query().is_some()
-            || url.fragment().is_some();
-        let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let host = ServerName::try_from(host).ok()?;
-        let port = url.port_or_known_default().filter(|&port| port > 0)?;
-        let path = match url.path() {
-            "" | "/" => TRACES_PATH,
-            path => path,
-        };
-        (!has_more).then(|| Self { has_tls, host, port, path: path.to_owned() })
+/// `http://host:port/path` or `https://host:port/path`, without a query.
+#[must_use]
+pub fn otlp_endpoint(text: &str) -> Option<HttpTarget> {
+    let mut target = HttpTarget::parse(text).filter(|target| target.query.is_none())?;
+    if target.path == "/" {
+        TRACES_PATH.clone_into(&mut target.path);
     }
-
-    /// `host:port`, with brackets around an IPv6 address.
-    pub(super) fn authority(&self) -> String {
-        let host = self.host.to_str();
-        if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }
-    }
-}
-
-impl fmt::Display for OtlpEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.has_tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority(), self.path)
-    }
+    Some(target)
 }
 
 #[cfg(test)]
@@ -157,7 +119,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in cases {
-            let parsed = OtlpEndpoint::parse(text).map(|endpoint| endpoint.to_string());
+            let parsed = otlp_endpoint(text).map(|endpoint| endpoint.to_string());
             assert_eq!(parsed.as_deref(), expected, "{text}");
         }
     }

@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_span::Tracer;
 use super::exporter::Exporter;
-use super::options::{OtlpEndpoint, ServiceIdentity, TracesOptions};
+use super::options::{ServiceIdentity, TracesOptions};
+use crate::post::HttpTarget;
 use crate::telemetry::metrics::TraceMeter;
 
 /// Maximum spans per request to the collector.
@@ -34,7 +35,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
 pub struct Traces {
-    endpoint: OtlpEndpoint,
+    endpoint: HttpTarget,
     spans: Receiver<SpanData>,
     resource: ResourceAttributesWithSchema,
     exporter: Exporter,

@@ -25,7 +25,7 @@ use crate::rules;
 use crate::settle::hits;
 
 /// 2026-11-30, 23:50 UTC: ten minutes before the end of the month.
-const T0: u64 = 1_796_082_600_000_000;
+pub(crate) const T0: u64 = 1_796_082_600_000_000;
 const MINUTE_US: u64 = 60_000_000;
 
 /// Number, fields of the limit besides 10 per month, what happens, the lines, and the counter at the end.
@@ -74,7 +74,7 @@ const ROWS: &[(&str, &str, &str, &str, u64)] = &[
 ];
 
 /// A store that decides by a function, and can be away.
-struct Played<D> {
+pub(crate) struct Played<D> {
     decide: Mutex<D>,
     clock: Arc<ManualClock>,
     is_down: Arc<AtomicBool>,
@@ -89,11 +89,11 @@ impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Store for Played<D> {
     }
 }
 
-type Layered<D> = Fallback<DenyCached<Played<D>, Arc<ManualClock>>, Arc<ManualClock>>;
+pub(crate) type Layered<D> = Fallback<DenyCached<Played<D>, Arc<ManualClock>>, Arc<ManualClock>>;
 
-struct Story<D> {
-    limiter: Limiter<Layered<D>>,
-    clock: Arc<ManualClock>,
+pub(crate) struct Story<D> {
+    pub(crate) limiter: Limiter<Layered<D>>,
+    pub(crate) clock: Arc<ManualClock>,
     is_down: Arc<AtomicBool>,
     receipts: HashMap<String, String>,
     value: String,
@@ -125,7 +125,8 @@ fn month(number: u64, fields: &str) -> String {
 }
 
 impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Story<D> {
-    fn new(fields: &str, steps: &str, value: String, decide: D) -> (Self, Arc<Ledger>) {
+    /// `limits`: a rule file with the domain `d` and the key `k`. A story has a deny cache if it is `cached`.
+    pub(crate) fn new(limits: &str, steps: &str, value: String, decide: D) -> (Self, Arc<Ledger>) {
         let clock = Arc::new(ManualClock::at(T0));
         let (is_down, max_age) = (Arc::<AtomicBool>::default(), u64::from(steps.contains("cached")) * 3_600);
         let below =
@@ -140,14 +141,14 @@ impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Story<D> {
         let store = Fallback::new(DenyCached::new(below, Some((Arc::new(cache), Arc::clone(&clock)))), local);
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
         let ledger = Arc::new(Ledger::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000));
-        let in_shadow_mode = fields == "process in shadow mode";
         let limiter = Limiter {
-            rulebook: Arc::new(Rulebook::new(rules::rules(&rule_text(fields)), metrics)),
+            rulebook: Arc::new(Rulebook::new(rules::rules(limits), metrics)),
             store,
-            enforcement: if in_shadow_mode { Enforcement::Shadow } else { Enforcement::Enforce },
+            enforcement: Enforcement::Enforce,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: DeniedKeys::default(),
             ledger: ledger.worker(),
+            notices: ratelimitd::notify::WorkerNotices::default(),
             pauses: PauseEvents::default(),
         };
         (Self { limiter, clock, is_down, receipts: HashMap::new(), value }, ledger)
@@ -159,7 +160,7 @@ impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Story<D> {
         self.limiter.decide(&request, Decision::clone).now_or_never().expect("an answer at once").ok()
     }
 
-    fn step(&mut self, step: &str) {
+    pub(crate) fn step(&mut self, step: &str) {
         let words: Vec<&str> = step.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().expect("a number");
         let entry = format!("k={}", self.value);
@@ -184,6 +185,7 @@ impl<D: FnMut(&Charges, u64) -> Outcomes + Send> Story<D> {
             ["refund", units] => drop(self.decide(vec![Descriptor { is_refund: true, ..of(units) }])),
             ["check"] => drop(self.decide(vec![of("0")])),
             ["beside", units] => drop(self.decide(vec![of(units), hits("closed=x", 1)])),
+            ["wait", minutes] => self.clock.set(self.clock.now_us() + number(minutes) * MINUTE_US),
             ["midnight"] => self.clock.set(T0 + 20 * MINUTE_US),
             ["down"] => self.is_down.store(true, Ordering::Relaxed),
             ["up"] => self.is_down.store(false, Ordering::Relaxed),
@@ -257,7 +259,10 @@ pub(crate) fn check_known_answers(mut decide: impl FnMut(&Charges, u64) -> Outco
     let mut problems = Vec::new();
     for (number, fields, steps, lines, counter) in ROWS {
         let value = number.replace([' ', ','], "-");
-        let (mut story, ledger) = Story::new(fields, steps, value.clone(), &mut decide);
+        let (mut story, ledger) = Story::new(&rule_text(fields), steps, value.clone(), &mut decide);
+        if *fields == "process in shadow mode" {
+            story.limiter.enforcement = Enforcement::Shadow;
+        }
         steps.split(", ").for_each(|step| story.step(step));
         let (booked, units) = (booked(&ledger, &format!("k={value}")), story.counter());
         if booked != *lines || units != *counter {

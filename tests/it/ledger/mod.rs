@@ -1,7 +1,7 @@
 //! The usage ledger: what is booked, and what of it stands in the files.
 
 mod command;
-mod known_answers;
+pub(crate) mod known_answers;
 pub(crate) mod service;
 
 use std::path::{Path, PathBuf};

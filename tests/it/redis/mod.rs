@@ -35,6 +35,7 @@ mod list_commands;
 pub(crate) mod lua_twin;
 mod metrics;
 mod migrated_counters;
+mod notify;
 mod outage;
 mod pauses;
 mod per_second;

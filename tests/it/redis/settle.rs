@@ -106,6 +106,7 @@ async fn each_settle_of_a_request_over_several_slots_is_booked_in_its_slot() {
         clock: Arc::new(SystemClock),
         denied: DeniedKeys::default(),
         ledger: ratelimitd::ledger::WorkerLedger::default(),
+        notices: ratelimitd::notify::WorkerNotices::default(),
         pauses: PauseEvents::default(),
     };
     let decide = async |descriptors: Vec<Descriptor>| {

@@ -52,6 +52,7 @@ impl Fixture {
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
                 denied: DeniedKeys::default(),
                 ledger: ratelimitd::ledger::WorkerLedger::default(),
+                notices: ratelimitd::notify::WorkerNotices::default(),
                 pauses: PauseEvents::default(),
             },
             clock,

@@ -24,6 +24,6 @@ pub(crate) mod soft_limits;
 mod start;
 pub(crate) mod store_page;
 mod tls;
-mod traces;
+pub(crate) mod traces;
 pub(crate) mod usage;
 mod web_pages;

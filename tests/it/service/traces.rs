@@ -243,7 +243,7 @@ async fn spans_that_the_collector_refuses_are_counted_as_lost() {
     service.log_with("the collector refused them");
 }
 
-fn acceptor(identity: &Identity) -> TlsAcceptor {
+pub(crate) fn acceptor(identity: &Identity) -> TlsAcceptor {
     let certificate = CertificateDer::from_pem_file(&identity.certificate).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(&identity.key).expect("a key");
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -27,7 +27,7 @@ impl OnOver {
 }
 
 /// A share from 0 to 1 in millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Share(u32);
 
 impl Share {
@@ -55,6 +55,59 @@ impl Share {
         let product = u128::from(units) * u128::from(self.0);
         // The share is at most 1, so the quotient is at most `units`.
         u64::try_from(product / u128::from(Self::WHOLE.0)).unwrap_or(units)
+    }
+
+    /// `true` if `used` units are at least this share of `units`, and at least 1.
+    #[must_use]
+    pub fn is_reached(self, used: u64, units: u64) -> bool {
+        used > 0 && u128::from(used) * u128::from(Self::WHOLE.0) >= u128::from(units) * u128::from(self.0)
+    }
+}
+
+/// Different shares above 0, in rising order; at most [`Shares::MAX`]. The default has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shares {
+    /// The places after the last share have the share 0.
+    each: [Share; Shares::MAX],
+}
+
+impl Shares {
+    pub const MAX: usize = 8;
+
+    /// What [`Shares::parse`] accepts, for messages.
+    pub const EXPECTED: &'static str = "1 to 8 different shares above 0 and up to 1, such as [0.8, 1]";
+
+    /// Parses 1 to 8 shares as [`Share::parse`] does, in any order; `None` for 0, and for equal ones.
+    #[must_use]
+    pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<Self> {
+        let shares: Option<Vec<_>> = texts.into_iter().take(Self::MAX + 1).map(Share::parse).collect();
+        let mut shares = shares?;
+        shares.sort_unstable();
+        let are_different = shares.windows(2).all(|pair| pair[0] < pair[1]);
+        if !are_different || shares.first() <= Some(&Share::default()) || shares.len() > Self::MAX {
+            return None;
+        }
+        let mut each = [Share::default(); Self::MAX];
+        each[..shares.len()].copy_from_slice(&shares);
+        Some(Self { each })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.each[0] == Share::default()
+    }
+
+    /// In rising order.
+    pub fn iter(&self) -> impl Iterator<Item = Share> {
+        self.each.iter().copied().take_while(|share| *share > Share::default())
+    }
+}
+
+/// With commas between them.
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shares: Vec<_> = self.iter().map(|share| share.to_string()).collect();
+        f.write_str(&shares.join(", "))
     }
 }
 
@@ -147,5 +200,48 @@ mod tests {
         for (text, units, expected) in table {
             assert_eq!(share(text).part_of(units), expected, "{text} of {units}");
         }
+    }
+
+    #[test]
+    fn a_share_is_reached_with_the_first_unit_that_is_not_below_it() {
+        let table = [
+            // (share, units of the limit, the first used number that reaches it)
+            ("0.8", 10, 8),
+            ("0.8", 9, 8), // 7.2
+            ("0.5", 1, 1),
+            ("0.000001", 10, 1),
+            ("0.000001", 3_000_001, 4),
+            ("1", 10, 10),
+            ("1", u64::MAX, u64::MAX),
+        ];
+        for (text, units, first) in table {
+            let share = Share::parse(text).expect("a share");
+            assert!(
+                share.is_reached(first, units) && !share.is_reached(first - 1, units),
+                "{text} of {units}"
+            );
+        }
+        assert!(!Share::WHOLE.is_reached(0, 0), "a limit of 0");
+    }
+
+    #[test]
+    fn shares_are_different_above_0_and_at_most_eight() {
+        let table = [
+            ("0.8", Some("0.8")),
+            ("1,0.8,0.90", Some("0.8, 0.9, 1")),
+            ("0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8", Some("0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8")),
+            ("0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9", None),
+            ("0.8,0.80", None),
+            ("0", None),
+            ("0,0.8", None),
+            ("0.8,2", None),
+            ("", None),
+        ];
+        for (texts, expected) in table {
+            let shares = Shares::parse(texts.split(',')).map(|shares| shares.to_string());
+            assert_eq!(shares.as_deref(), expected, "{texts}");
+        }
+        assert_eq!(Shares::parse([]), None);
+        assert!(Shares::default().is_empty() && Shares::default().iter().next().is_none());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::{MAX_LOG_LIMIT, Pacing};
-use super::announce::{OnOver, Share};
+use super::announce::{OnOver, Share, Shares};
 use super::calendar::Calendar;
 use super::pauses::{Feedback, Penalty};
 use super::period::{Period, Unit};
@@ -181,6 +181,8 @@ pub struct LimitSpec {
     pub feedback: Option<Arc<Feedback>>,
     /// `true` if usage is booked in the ledger.
     pub ledger: bool,
+    /// Shares of a full counter to report, once per key and period.
+    pub notify: Shares,
     /// What the units are, for people; `None`: requests.
     pub unit_name: Option<Arc<str>>,
     /// Shown in answers and metrics; `replaces` refers to it.
@@ -279,6 +281,7 @@ impl LimitSpec {
             penalty: None,
             feedback: None,
             ledger: false,
+            notify: Shares::default(),
             unit_name: None,
             name: None,
             replaces: Vec::new(),

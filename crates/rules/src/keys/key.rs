@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use base::readable_duration;
-use engine::{MAX_LIMIT, Share};
+use engine::{MAX_LIMIT, Share, Shares};
 use strum::VariantArray;
 
 /// A kind of map in a rule file, with its own keys.
@@ -57,6 +57,8 @@ pub(crate) enum ValueType {
     Duration(u64),
     /// A number from 0 to 1, read from its decimal digits.
     Share,
+    /// A list of such numbers, as in [`Shares`].
+    Shares,
     Flag,
     /// One of these names.
     Choice(&'static [&'static str]),
@@ -79,6 +81,7 @@ impl ValueType {
                 format!("a duration from 1s to {}", readable_duration(Duration::from_secs(most_s)))
             }
             Self::Share => Share::EXPECTED.to_owned(),
+            Self::Shares => Shares::EXPECTED.to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::List(_) => "a list".to_owned(),
             Self::Map(_) | Self::FreeMap | Self::Tiers => "a map".to_owned(),
@@ -96,6 +99,7 @@ impl ValueType {
             }
             Self::Units => text.parse().ok().filter(|units| *units <= MAX_LIMIT).map(PlainValue::Integer),
             Self::Share => Share::parse(text).map(PlainValue::Share),
+            Self::Shares => Shares::parse(text.split(',').map(str::trim)).map(PlainValue::Shares),
             // The spellings of YAML's core schema.
             Self::Flag => match text {
                 "true" | "True" | "TRUE" => Some(PlainValue::Flag(true)),
@@ -122,13 +126,14 @@ impl ValueType {
     }
 }
 
-/// A value that is neither a list nor a map.
+/// A value that is neither a list of maps nor a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainValue<'t> {
     /// For a [`ValueType::Choice`]: one of its names.
     Text(&'t str),
     Integer(u64),
     Share(Share),
+    Shares(Shares),
     Flag(bool),
 }
 
@@ -154,6 +159,10 @@ impl<'t> PlainValue<'t> {
 
     pub fn share(self) -> Option<Share> {
         if let Self::Share(share) = self { Some(share) } else { None }
+    }
+
+    pub fn shares(self) -> Option<Shares> {
+        if let Self::Shares(shares) = self { Some(shares) } else { None }
     }
 
     pub fn flag(self) -> bool {

@@ -110,6 +110,7 @@ every_field_has_rows! {
     penalty: "penalty";
     feedback: "feedback";
     ledger: "ledger";
+    notify: "notify";
     unit_name: "unit_name";
     name: "name";
     replaces: "replaces";
@@ -364,6 +365,16 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         upgrade: Upgradable::Optional(|spec| spec.ledger),
     },
     LimitField {
+        name: "notify",
+        value_type: ValueType::Shares,
+        doc: "Tells operators once per key and period when this share of the limit is used: [0.8, 1] is four fifths, and all. By webhook, in the log and in the ledger. 1 to 8 shares. Without effect in shadow mode.",
+        is_for_counting: true,
+        set: Some(|spec, value| spec.notify = value.shares().unwrap_or_default()),
+        rlconfig: Rlconfig::Option(|spec, _| (!spec.notify.is_empty()).then(|| format!("[{}]", spec.notify))),
+        explain: Explain::OfLimit(notify),
+        upgrade: Upgradable::Optional(|spec| !spec.notify.is_empty()),
+    },
+    LimitField {
         name: "unit_name",
         value_type: ValueType::Text,
         doc: "What the units are, for people: a-z and -, at most 32 characters. Default requests.",
@@ -441,6 +452,17 @@ fn near(share: Share, spec: &LimitSpec) -> String {
         "{share}: answers announce the limit while more than {} units are used",
         share.part_of(spec.capacity())
     )
+}
+
+/// For limits with `notify`.
+fn notify(limit: &Limit) -> Option<String> {
+    let shares = limit.spec.notify;
+    let effect = if limit.shadow {
+        "no effect, because the rule is in shadow mode"
+    } else {
+        "operators are told once per key and period when this share is used"
+    };
+    (!shares.is_empty()).then(|| format!("{shares}: {effect}"))
 }
 
 /// For limits with `reserve`.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use engine::Share;
+use engine::{Share, Shares};
 
 use super::merge_keys::{Entry, EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
@@ -225,19 +225,38 @@ impl<'n> FieldValue<'n> {
         match (value_type, &node.content) {
             (_, Content::Scalar(scalar)) if ScalarValue::resolve(scalar) == ScalarValue::Null => Ok(None),
             (ValueType::List(_), Content::List(nodes)) => Ok(Some(Self::List(nodes))),
+            (ValueType::Shares, Content::List(nodes)) => {
+                let shares = shares(nodes).map(PlainValue::Shares).map(Self::Plain);
+                shares.map(Some).ok_or_else(wrong_type)
+            }
             (ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, Content::Map(_)) => {
                 Ok(Some(Self::Map(value.clone())))
             }
             (ValueType::List(_), Content::Map(_)) => {
                 Err(wrong_type() + "; begin the first line of each element with '- '")
             }
-            (ValueType::List(_) | ValueType::Map(_) | ValueType::FreeMap | ValueType::Tiers, _) => {
-                Err(wrong_type())
-            }
+            (
+                ValueType::List(_)
+                | ValueType::Map(_)
+                | ValueType::FreeMap
+                | ValueType::Tiers
+                | ValueType::Shares,
+                _,
+            ) => Err(wrong_type()),
             (_, Content::Scalar(scalar)) => Ok(Some(Self::Plain(plain_value(key, scalar, node)?))),
             (_, Content::List(_) | Content::Map(_)) => Err(wrong_type()),
         }
     }
+}
+
+/// `None` if the list has an element that is not a share, or if the shares do not fit together.
+fn shares(nodes: &[Node]) -> Option<Shares> {
+    let text = |node: &'_ Node| match &node.content {
+        Content::Scalar(scalar) => Some(scalar.text.clone()),
+        Content::List(_) | Content::Map(_) => None,
+    };
+    let texts = nodes.iter().take(Shares::MAX + 1).map(text).collect::<Option<Vec<_>>>()?;
+    Shares::parse(texts.iter().map(|text| &**text))
 }
 
 /// The value of a key whose type is neither a list nor a map.

@@ -1,6 +1,6 @@
 //! The JSON Schema of rule files for editors, generated from the table of keys.
 
-use engine::{MAX_LIMIT, Unit};
+use engine::{MAX_LIMIT, Shares, Unit};
 use serde_json::{Map, Value, json};
 use strum::VariantNames as _;
 
@@ -84,6 +84,10 @@ fn property(key: Key) -> Value {
         ValueType::Units => json!({ "type": "integer", "minimum": 0, "maximum": MAX_LIMIT }),
         ValueType::Duration(_) => json!({ "type": "string" }),
         ValueType::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+        ValueType::Shares => {
+            let share = json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
+            json!({ "type": "array", "items": share, "minItems": 1, "maxItems": Shares::MAX, "uniqueItems": true })
+        }
         ValueType::Flag => json!({ "type": "boolean" }),
         ValueType::Choice(choices) => json!({ "enum": choices }),
         ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),

@@ -11,6 +11,7 @@ mod cluster;
 mod connect;
 mod error;
 mod keys;
+mod marks;
 mod node;
 mod options;
 mod plain_counters;

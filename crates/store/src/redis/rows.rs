@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::StoreError;
 use parking_lot::Mutex;
-use redis::{FromRedisValue, Pipeline};
+use redis::{Cmd, FromRedisValue, Pipeline};
 use tokio::time::{Instant, timeout_at};
 
 use super::RedisStore;
@@ -184,13 +184,21 @@ impl RedisStore {
     async fn call_rows<T: FromRedisValue>(&self, arguments: &[String]) -> Result<T, StoreError> {
         let backends = &self.handle.backends;
         let key = |name: &str| format!("{}{{exceptions}}:{name}", backends.options.key_prefix);
-        let call = SideCall {
-            keys: ["rows", "changes", "instances"].map(key),
-            arguments,
-            deadline: Instant::now() + SIDE_CALL_TIMEOUT,
-            connection: &self.handle.side_calls,
-        };
-        backends.side_call(&call).await
+        let keys = ["rows", "changes", "instances"].map(key);
+        self.side_call(&keys, &|script| rows_command(script, &keys, arguments)).await
+    }
+}
+
+impl RedisStore {
+    /// Sends a command whose keys are in one slot.
+    pub(super) async fn side_call<T: FromRedisValue>(
+        &self,
+        keys: &[String],
+        command: &(dyn Fn(ScriptRef) -> Cmd + Sync),
+    ) -> Result<T, StoreError> {
+        let deadline = Instant::now() + SIDE_CALL_TIMEOUT;
+        let call = SideCall { keys, command, deadline, connection: &self.handle.side_calls };
+        self.handle.backends.side_call(&call).await
     }
 }
 
@@ -245,11 +253,12 @@ impl SideConnection {
     }
 }
 
-/// A call of lua/rows.lua.
+/// A command besides decisions.
 pub(super) struct SideCall<'a> {
     /// In one slot.
-    pub(super) keys: [String; 3],
-    arguments: &'a [String],
+    pub(super) keys: &'a [String],
+    /// Builds the command. Only a script can be named in two ways.
+    command: &'a (dyn Fn(ScriptRef) -> Cmd + Sync),
     pub(super) deadline: Instant,
     connection: &'a SideConnection,
 }
@@ -288,7 +297,7 @@ impl SideCall<'_> {
         if mode == CallMode::Asking {
             commands.cmd("ASKING").ignore();
         }
-        commands.add_command(rows_command(script, &self.keys, self.arguments));
+        commands.add_command((self.command)(script));
         let mut replies = connection.query_each(&commands, self.deadline).await?;
         let missing = || CommandError::Failed(StoreError::Malformed("no reply".to_owned()));
         replies.pop().ok_or_else(missing)?

@@ -90,6 +90,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
             clock: Arc::new(SystemClock),
             denied: DeniedKeys::default(),
             ledger: crate::ledger::WorkerLedger::default(),
+            notices: crate::notify::WorkerNotices::default(),
             pauses: PauseEvents::default(),
         },
         bounds: Bounds { max_descriptors: 4, max_entries: 4, max_value_bytes: 100 },

@@ -65,6 +65,7 @@ fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
         clock: Arc::new(SystemClock),
         denied: DeniedKeys::default(),
         ledger: crate::ledger::WorkerLedger::default(),
+        notices: crate::notify::WorkerNotices::default(),
         pauses: PauseEvents::default(),
     }
 }
@@ -176,7 +177,8 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
     denied.verdict = engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-    meters.record(&decision, &DeniedKeys::default(), &crate::ledger::WorkerLedger::default());
+    let (ledger, notices) = Default::default();
+    meters.record(&decision, &DeniedKeys::default(), (&ledger, &notices));
     assert_eq!(decision.overall, Code::Ok);
     assert_eq!(outcome(&metrics, "edge.tenant", "over_limit"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.tenant"}"#;

@@ -1,6 +1,7 @@
 //! The answer to a request: a status per descriptor and one code for all.
 
 pub(crate) mod booking;
+pub(crate) mod level;
 
 use std::sync::Arc;
 

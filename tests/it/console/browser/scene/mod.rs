@@ -174,6 +174,7 @@ impl Process {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             denied: metrics.denied_keys(),
             ledger: ratelimitd::ledger::WorkerLedger::default(),
+            notices: ratelimitd::notify::WorkerNotices::default(),
             pauses: PauseEvents::default(),
         };
         let console = Arc::new(Console::new(options()));

@@ -1,0 +1,37 @@
+//! How full the counters of limits with `notify` are.
+
+use super::Decision;
+use crate::request::plan::ChargedLimit;
+use crate::request::store::{CounterSnapshot, DecidedBy};
+
+/// How full a counter is, if a share of `notify` is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Units used, also those above the limit.
+    pub used: u64,
+    /// Units of a full counter.
+    pub of: u64,
+    /// When the store decided, in microseconds since the epoch.
+    pub now_us: u64,
+    /// Start and end of a fixed window, in microseconds since the epoch; `None` for other algorithms.
+    pub window_us: Option<(u64, u64)>,
+}
+
+impl Decision {
+    /// Returns how full a charge's counter is after the decision, if it reaches the smallest share of `notify`. `None`
+    /// in shadow mode, for a limit of 0, and if the store did not decide.
+    #[must_use]
+    pub fn level(&self, charged: &ChargedLimit<'_>) -> Option<Level> {
+        let outcome = &self.outcomes.by_charge[charged.index];
+        let DecidedBy::Store(CounterSnapshot { now_us, reading }) = &outcome.decided_by else { return None };
+        let kernel = &self.plan.charges.charge(charged.index).kernel;
+        let of = kernel.max_cost();
+        // What remains of a limit of 0 may be its burst.
+        let used = of.saturating_sub(outcome.report.remaining).saturating_add(outcome.report.over_by);
+        let smallest = charged.limit.spec.notify.iter().next()?;
+        if of == 0 || charged.limit.shadow || !smallest.is_reached(used, of) {
+            return None;
+        }
+        Some(Level { used, of, now_us: *now_us, window_us: kernel.window_us(reading) })
+    }
+}
