@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base::readable_duration;
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Feedback, Limit, LimitSpec, OnOver, Pacing, PauseScope,
-    PauseTarget, Penalty, Refill, Share, Tier,
+    Algorithm, Charging, Defaults, FailurePolicy, Feedback, Lease, Limit, LimitSpec, OnOver, Pacing,
+    PauseScope, PauseTarget, Penalty, Refill, Share, Tier,
 };
 use strum::VariantNames as _;
 
@@ -109,6 +109,7 @@ every_field_has_rows! {
     penalty: "penalty";
     feedback: "feedback";
     ledger: "ledger";
+    lease: "lease";
     unit_name: "unit_name";
     name: "name";
     replaces: "replaces";
@@ -349,6 +350,16 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         upgrade: Upgradable::Optional(|spec| spec.ledger),
     },
     LimitField {
+        name: "lease",
+        value_type: ValueType::Choice(Lease::VARIANTS),
+        doc: "auto: an instance takes units of a hot key from Redis ahead of the requests, and decides from them without Redis. The limit stays exact, but may deny while other instances hold unused units. off: every hit is decided in Redis (default: the setting defaults.lease). Not for sliding_log, mode: queue or penalty, nor for settle on a sliding_window, nor for a bucket with settle or reserve.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.lease, value)),
+        rlconfig: Rlconfig::LastOption(|spec, defaults| unless(defaults.lease, spec.lease)),
+        explain: Explain::OfCounter(|limit| lease(&limit.spec)),
+        upgrade: Upgradable::Optional(|spec| spec.lease == Lease::Auto),
+    },
+    LimitField {
         name: "unit_name",
         value_type: ValueType::Text,
         doc: "What the units are, for people: a-z and -, at most 32 characters. Default requests.",
@@ -431,6 +442,17 @@ fn near(share: Share, spec: &LimitSpec) -> String {
 /// For limits with `reserve`.
 fn reserve(units: u64) -> String {
     format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
+}
+
+/// For limits with `lease: auto`, whether the rule or the settings say so.
+fn lease(spec: &LimitSpec) -> Option<String> {
+    if spec.lease == Lease::Off {
+        return None;
+    }
+    Some(match spec.lease_obstacle() {
+        Some(obstacle) => format!("off: {obstacle}"),
+        None => "auto: an instance takes units of a hot key from Redis ahead of the hits".to_owned(),
+    })
 }
 
 /// For limits with `penalty`.

@@ -173,8 +173,8 @@ impl Gcra {
         u64::try_from(self.ticks_after(tat, now_us).div_ceil(u128::from(self.numerator))).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many whole units lie between `now_us` and `tat`: a grant that ended at `tat` has at most this many
-    /// places that have not begun. A queue has none, because its units wait for their turn.
+    /// Returns how many whole units lie between `now_us` and `tat`: at most this many
+    /// places of a grant that ended at `tat` are still open. 0 for a queue, because its units wait for their turn.
     pub(super) fn places_after(&self, tat: Tat, now_us: u64) -> u64 {
         if self.pacing == Pacing::Queue {
             return 0;

@@ -1,10 +1,10 @@
-//! Places: when a process may spend the units of a grant that it took ahead of its requests.
+//! Places: when a process may spend units that it borrowed, which is to say charged ahead of its requests.
 //!
-//! Every unit of a grant gets a place, an interval of time. As long as each unit is spent at most once and in its
+//! Each granted unit occupies a place, an interval of time. As long as each unit is spent at most once and in its
 //! place, the bound in docs/algorithms.md holds for any number of processes, even if some of them crash and replies are
-//! lost. The units of a window or an interval of tokens share one place, which ends with it. A GCRA unit has a place of
-//! its own: from the grant until the theoretical arrival time reaches the unit. The places of one grant therefore end
-//! one after the other, at the rate of the limit.
+//! lost. The units of a window or an interval of tokens share one place, which ends with it. A GCRA unit occupies one
+//! of its own: from the grant until the theoretical arrival time reaches the unit. The places of one grant therefore
+//! end one after the other, at the limit's rate.
 
 use super::Kernel;
 use crate::limit::algorithm::state::CounterReading;
@@ -13,7 +13,7 @@ impl Kernel {
     /// Returns how many units of a grant may still be spent at `now_us` (microseconds since the epoch, not before the
     /// store's time): `u64::MAX` means all of them. `granted` is the reading after the grant.
     ///
-    /// The result never grows with time, and a place that has ended is lost: keep the smallest result so far.
+    /// The result never grows with time, and an ended place is lost: keep the smallest result so far.
     /// 0 for a sliding log, a queue and a blocked limit, and for the reading of another kernel.
     #[must_use]
     pub fn usable_units(&self, granted: &CounterReading, now_us: u64) -> u64 {
@@ -24,8 +24,8 @@ impl Kernel {
         if is_open { u64::MAX } else { 0 }
     }
 
-    /// Returns when the place that all units of a grant share ends, in microseconds since the epoch. `None` if units
-    /// have places of their own or cannot be spent later.
+    /// Returns when the place that all units of a grant share ends, in microseconds since the epoch. `None` if each
+    /// unit occupies its own place, or cannot be spent later.
     #[must_use]
     pub fn place_end_us(&self, granted: &CounterReading) -> Option<u64> {
         match self {

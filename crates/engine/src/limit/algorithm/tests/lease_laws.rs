@@ -6,13 +6,13 @@ use super::testing::{Counter, T0};
 use crate::limit::algorithm::{Attempt, CounterReading, FixedWindow, Gcra, Kernel, State};
 use crate::{Cost, Grant, Pacing, Verdict};
 
-/// A rule that the processes of a story leave out.
+/// What the processes in a story do not obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeftOut {
     Nothing,
     /// Units are spent only in their place: these spend them for another 10 us.
     Place,
-    /// A place that has ended is lost for good.
+    /// Ended places are lost for good.
     LostPlace,
     /// A returned unit is not spent.
     Returned,
