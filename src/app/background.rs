@@ -241,6 +241,9 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
         for (address, difference) in wrong_clocks {
             tracing::warn!(address, difference, "Redis clock differs from the local clock");
         }
+        if !restarts.is_empty() {
+            stores.drop_leases();
+        }
         for Restart { address, keys } in restarts {
             let node = (!address.is_empty()).then_some(address);
             tracing::warn!(node, keys, "Redis restarted or failed over; counters it had not saved are lost");

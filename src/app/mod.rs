@@ -226,6 +226,7 @@ impl App {
             lost_log_lines: Some(Arc::new(move || lines.lost())),
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
+            leases: counters.lease_stats(),
             has_per_second: settings.store.kind == StoreKind::Redis
                 && settings.store.redis.per_second.is_some(),
             has_traces: settings.traces.is_some(),

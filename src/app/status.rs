@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use store::availability::Outage;
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
+use store::leases::LeaseStats;
 use store::memory::MemoryStats;
 use store::redis::ServerReport;
 use tls::CertificateFacts;
@@ -42,6 +43,7 @@ pub(super) struct RedisView {
     /// Server restarts noticed.
     pub(super) restarts: u64,
     pub(super) denials: Option<DenyCacheStats>,
+    pub(super) leases: LeaseStats,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,7 @@ fn redis_section(redis: &RedisView) -> Value {
         "last_outage": outage.map(outage_section),
         "restarts": redis.restarts,
         "deny_cache": redis.denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
+        "leases": {"keys": redis.leases.keys, "held": redis.leases.held, "decisions": redis.leases.decisions},
     })
 }
 
@@ -276,6 +279,7 @@ mod tests {
             last_outage: None,
             restarts: 0,
             denials: None,
+            leases: LeaseStats::default(),
         }
     }
 

@@ -4,18 +4,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use base::clock::{Clock, MonotonicClock, SystemClock};
+use base::clock::{BootClock, Clock, MonotonicClock, SystemClock};
 use parking_lot::Mutex;
 use store::availability::Availability;
 use store::breaker::BreakerState;
 use store::deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 use store::fallback::{Fallback, Local};
+use store::leases::{ClockMargin, LeaseOptions, LeaseStats, Leased, Leases};
 use store::memory::{MemoryStats, MemoryStore};
 use store::observer::{NoopObserver, Observed};
 use store::redis::{
     BackendStatus, OptionsError, RedisOptions, RedisStore, RedisUrl, ServerReport, StoreFailure, Topology,
     script_sha1,
 };
+
+use tokio_util::sync::CancellationToken;
 
 use super::status::{RedisBackendView, RedisView, StoreView};
 use super::worker_store::{AuthoritativeStore, Denials, WorkerStore};
@@ -34,6 +37,7 @@ pub(super) struct Stores {
     memory: Arc<MemoryStore<SystemClock>>,
     /// `None` if the deny cache is off.
     denials: Option<Denials>,
+    leases: Arc<Leases>,
     availability: Arc<Availability>,
     /// One store per worker, and one for the HTTP port.
     workers: Mutex<Vec<RedisStore>>,
@@ -59,19 +63,33 @@ pub(super) struct ServerChanges {
     pub(super) wrong_clocks: Vec<(String, String)>,
 }
 
-/// Counters and denials that this process itself keeps, for metrics.
+/// Counters, denials and units that this process itself keeps, for metrics.
 #[derive(Debug)]
 pub(super) struct LocalCounters {
     memory: Arc<MemoryStore<SystemClock>>,
     denials: Option<Denials>,
+    /// Empty unless the counters are in Redis.
+    leases: Arc<Leases>,
+    has_leases: bool,
 }
 
 impl LocalCounters {
     pub(super) fn new(settings: &settings::Store) -> Self {
-        let has_denials = settings.kind == StoreKind::Redis;
-        let denials = settings.deny_cache.filter(|_| has_denials);
+        let is_redis = settings.kind == StoreKind::Redis;
+        let denials = settings.deny_cache.filter(|_| is_redis);
         let denials = denials.map(|options| (Arc::new(DenyCache::new(options)), MonotonicClock::default()));
-        Self { memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)), denials }
+        let leases = LeaseOptions { horizon: settings.lease_horizon, margin: ClockMargin::default() };
+        Self {
+            memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)),
+            denials,
+            leases: Arc::new(Leases::new(leases)),
+            has_leases: is_redis,
+        }
+    }
+
+    pub(super) fn lease_stats(&self) -> Option<PulledStats<LeaseStats>> {
+        let leases = Arc::clone(&self.leases);
+        self.has_leases.then(|| -> PulledStats<LeaseStats> { Arc::new(move || leases.stats()) })
     }
 
     pub(super) fn memory_stats(&self) -> PulledStats<MemoryStats> {
@@ -88,7 +106,7 @@ impl LocalCounters {
 impl Stores {
     pub(super) fn new(settings: &Settings, counters: LocalCounters, metrics: &Metrics) -> Self {
         let Settings { store: settings, local_share, .. } = settings;
-        let LocalCounters { memory, denials } = counters;
+        let LocalCounters { memory, denials, leases, .. } = counters;
         Self {
             kind: settings.kind,
             redis: settings.redis.clone(),
@@ -97,6 +115,7 @@ impl Stores {
             metrics: metrics.clone(),
             memory,
             denials,
+            leases,
             availability: Arc::default(),
             workers: Mutex::default(),
             servers: Mutex::default(),
@@ -129,13 +148,17 @@ impl Stores {
         let observer = self.availability.watching(self.metrics.families.stores.meter("redis"));
         let observed = Observed::new(redis.clone(), observer);
         let local = Local { store: Arc::clone(&self.memory), instances: Arc::clone(&self.local_share) };
-        let layered = Fallback::new(DenyCached::new(observed, self.denials.clone()), local);
-        WorkerStore::Redis { layered, redis }
+        let denied = DenyCached::new(observed, self.denials.clone());
+        let (leased, lender) = Leased::new(denied, Arc::clone(&self.leases), BootClock);
+        let stop_lender = CancellationToken::new();
+        redis.spawn("lender", lender.run(stop_lender.clone()));
+        WorkerStore::Redis { layered: Fallback::new(leased, local), redis, stop_lender }
     }
 
     /// Returns the counters themselves, for the admin port.
     pub(super) fn authoritative(&self, redis: Option<RedisStore>) -> AuthoritativeStore {
-        AuthoritativeStore { redis, memory: Arc::clone(&self.memory), denials: self.denials.clone() }
+        let (memory, leases) = (Arc::clone(&self.memory), Arc::clone(&self.leases));
+        AuthoritativeStore { redis, memory, denials: self.denials.clone(), leases }
     }
 
     /// Returns the counters for a list, with connections of its own: no decision waits behind it.
@@ -163,6 +186,11 @@ impl Stores {
         if let Some((denials, _)) = &self.denials {
             denials.purge();
         }
+    }
+
+    /// Drops the units that this process holds: a restarted server may not remember their charges.
+    pub(super) fn drop_leases(&self) {
+        self.leases.forget_all();
     }
 
     /// Ends the outages of servers that answer again.
@@ -219,6 +247,7 @@ impl Stores {
             restarts: self.restarts.load(Ordering::Relaxed),
             last_outage: self.availability.last_outage(),
             denials: self.denials.as_ref().map(|(denials, _)| denials.stats()),
+            leases: self.leases.stats(),
         };
         let redis = (self.kind == StoreKind::Redis).then(redis);
         StoreView { memory: self.memory.stats(), redis }

@@ -3,18 +3,21 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use base::clock::{Clock, MonotonicClock, SystemClock};
+use base::clock::{BootClock, Clock, MonotonicClock, SystemClock};
 use engine::{Charge, Charges, KeyPage, Listing, Outcome, Outcomes, Reset, Store, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use store::deny_cache::{DenyCache, DenyCached};
 use store::fallback::Fallback;
+use store::leases::{Leased, Leases};
 use store::memory::MemoryStore;
 use store::observer::Observed;
 use store::redis::RedisStore;
+use tokio_util::sync::CancellationToken;
 
-/// Redis below its layers. The deny cache is above the observer, so that only calls to the store are measured.
-type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, SystemClock>;
+/// Redis below the layers that answer for it. The deny cache is above the observer, so that only calls to the store are
+/// measured. The leases are above the deny cache: units that this process holds come before a denial by the store.
+type Answering = Leased<DenyCached<Observed<RedisStore>, MonotonicClock>, BootClock>;
 
 /// The denials that the workers share, and the clock of their ages.
 pub(super) type Denials = (Arc<DenyCache>, MonotonicClock);
@@ -24,9 +27,11 @@ pub(super) enum WorkerStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
     Redis {
-        layered: Layered,
+        layered: Fallback<Answering, SystemClock>,
         /// The same store without its layers.
         redis: RedisStore,
+        /// Ends the worker's lender, which then returns all units that the process holds.
+        stop_lender: CancellationToken,
     },
 }
 
@@ -47,12 +52,14 @@ impl WorkerStore {
         }
     }
 
-    /// Closes the Redis store, if there is one.
+    /// Returns unused units, and closes the Redis store, if there is one.
     pub(super) fn close(&self) -> BoxFuture<'static, ()> {
-        let Some(redis) = self.redis().cloned() else {
+        let Self::Redis { redis, stop_lender, .. } = self else {
             return std::future::ready(()).boxed();
         };
+        let (redis, stop_lender) = (redis.clone(), stop_lender.clone());
         let close = async move {
+            stop_lender.cancel();
             if let Err(error) = redis.shutdown().await {
                 tracing::error!(%error, "store task died");
             }
@@ -79,6 +86,8 @@ pub(super) struct AuthoritativeStore {
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     /// Denials of a reset counter are removed from it. Its clock is shared with the layers over this cache.
     pub(super) denials: Option<Denials>,
+    /// Units of a reset counter are dropped from it.
+    pub(super) leases: Arc<Leases>,
 }
 
 impl Store for AuthoritativeStore {
@@ -103,6 +112,13 @@ impl AuthoritativeStore {
             denials.forget(key, clock.now_us());
         }
     }
+
+    /// Drops what this process itself keeps of a counter. Call it before the counter is removed or set, and again
+    /// afterwards.
+    fn forget(&self, key: &str) {
+        self.forget_denial(key);
+        self.leases.forget(key);
+    }
 }
 
 impl Listing for AuthoritativeStore {
@@ -120,9 +136,9 @@ impl Reset for AuthoritativeStore {
         let Some(redis) = &self.redis else {
             return Ok(had_units);
         };
-        charges.keys().for_each(|key| self.forget_denial(key));
+        charges.keys().for_each(|key| self.forget(key));
         let had_units = redis.reset(charges).await;
-        charges.keys().for_each(|key| self.forget_denial(key));
+        charges.keys().for_each(|key| self.forget(key));
         had_units
     }
 
@@ -130,9 +146,9 @@ impl Reset for AuthoritativeStore {
         let Some(redis) = &self.redis else {
             return self.memory.replace(key, charge).await;
         };
-        self.forget_denial(key);
+        self.forget(key);
         let outcome = redis.replace(key, charge).await;
-        self.forget_denial(key);
+        self.forget(key);
         outcome
     }
 }

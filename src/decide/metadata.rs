@@ -105,11 +105,8 @@ fn queue_delay_us(decision: &Decision) -> Option<u64> {
 /// Returns the store's time of the decision, for simulating from logs; `None` if no counter was read. Sent as a string:
 /// Envoy may write a number of this size in scientific notation.
 fn decided_at_us(decision: &Decision) -> Option<u64> {
-    let times = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
-        DecidedBy::Store(counter) | DecidedBy::DenyCache(counter) => Some(counter.now_us),
-        DecidedBy::Policy(_) => None,
-    });
-    times.max()
+    let counters = decision.limit_results().filter_map(|result| result.outcome.decided_by.snapshot());
+    counters.map(|counter| counter.now_us).max()
 }
 
 /// Returns the limits that a failure policy decided because the store did not answer, each with its policy.
@@ -118,7 +115,7 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
         DecidedBy::Policy(policy) => {
             Some((result.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
         }
-        DecidedBy::Store(_) | DecidedBy::DenyCache(_) => None,
+        DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Lease(_) => None,
     });
     policies.collect()
 }

@@ -3,7 +3,7 @@
 
 use engine::algorithm::Kernel;
 use engine::{
-    Change, ChangedBy, CounterSnapshot, DecidedBy, Derivation, DerivationStep, ExceptionKind, OnOver, Outcome,
+    Change, ChangedBy, CounterSnapshot, Derivation, DerivationStep, ExceptionKind, OnOver, Outcome,
 };
 use rules::utc_text;
 use serde::Serialize;
@@ -62,7 +62,9 @@ pub struct CounterTimes {
 
 impl From<&Outcome> for CounterTimes {
     fn from(outcome: &Outcome) -> Self {
-        let Some(CounterSnapshot { now_us, .. }) = snapshot(outcome) else { return Self::default() };
+        let Some(CounterSnapshot { now_us, .. }) = outcome.decided_by.snapshot() else {
+            return Self::default();
+        };
         let after = |us: u64| (us > 0).then(|| utc_text(now_us.saturating_add(us)));
         Self {
             refills_at: after(outcome.report.next_after_us),
@@ -87,7 +89,7 @@ impl LimitUsage {
     pub fn new(applied: &AppliedLimit, counter: Option<(Kernel, &Outcome)>) -> Self {
         let (limit, spec) = (&applied.limit, &applied.limit.spec);
         let bound = counter.filter(|_| !spec.unlimited);
-        let read = counter.and_then(|(kernel, outcome)| Some((kernel, snapshot(outcome)?)));
+        let read = counter.and_then(|(kernel, outcome)| Some((kernel, outcome.decided_by.snapshot()?)));
         let window = read.and_then(|(kernel, read)| kernel.window_us(&read.reading));
         let mode = match spec.on_over {
             _ if limit.blocked => "enforce",
@@ -121,13 +123,6 @@ impl LimitUsage {
             tier,
             exceptions: steps.filter_map(AppliedException::of_step).collect(),
         }
-    }
-}
-
-fn snapshot(outcome: &Outcome) -> Option<CounterSnapshot> {
-    match outcome.decided_by {
-        DecidedBy::Store(snapshot) | DecidedBy::DenyCache(snapshot) => Some(snapshot),
-        DecidedBy::Policy(_) => None,
     }
 }
 

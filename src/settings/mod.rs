@@ -20,7 +20,7 @@ mod upgrades;
 
 use std::num::NonZeroU32;
 
-use engine::{Charging, Defaults, Enforcement, Verdict};
+use engine::{Charging, Defaults, Enforcement, Lease, Verdict};
 use rules::Upgrade;
 
 use crate::decide::{HeaderNames, ResponseOptions};
@@ -121,6 +121,12 @@ impl Settings {
             log: Log::from_reader(reader),
         };
         let lists_instances = settings.store.kind == StoreKind::Memory || settings.exceptions.redis;
+        if settings.defaults.lease == Lease::Auto && settings.store.kind == StoreKind::Memory {
+            reader.warn(
+                "defaults.lease",
+                "`auto` needs store.kind: redis; without Redis there is nothing to take ahead",
+            );
+        }
         if settings.local_share.is_none() && !lists_instances {
             let reason = "`auto` needs exceptions.redis: true, with which Redis lists the instances";
             reader.refuse("failure.local_share", Fault::Unsupported(reason));
@@ -146,6 +152,7 @@ fn defaults_from_reader(reader: &mut Reader) -> Defaults {
         algorithm: reader.take("defaults.algorithm", "fixed_window", named()),
         charging: reader.take("defaults.charging", "auto", one_of(chargings)),
         on_store_failure: reader.take("defaults.on_store_failure", "error", named()),
+        lease: reader.take("defaults.lease", "off", named()),
         used_up_check: reader.take("defaults.used_up_check", "over_limit", one_of(used_up_checks)),
         quota_mode: reader.take("quota_mode", "false", flag()),
     }

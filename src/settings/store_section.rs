@@ -1,5 +1,7 @@
 //! `store.*`: where the counters are; `store.redis.*`: servers, credentials, and how the service uses them.
 
+use std::time::Duration;
+
 use store::breaker::BreakerOptions;
 use store::deny_cache::DenyCacheOptions;
 use store::memory::MemoryOptions;
@@ -21,6 +23,8 @@ pub struct Store {
     pub ready_in_outage: bool,
     /// `store.redis.deny_cache.*`; `None` if `store.redis.deny_cache.enabled` is `false`.
     pub deny_cache: Option<DenyCacheOptions>,
+    /// `store.redis.lease_horizon`: longest time for which this process borrows units ahead.
+    pub lease_horizon: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -51,6 +55,7 @@ impl Store {
             memory: MemoryOptions { max_keys, ..MemoryOptions::default() },
             ready_in_outage: reader.take("store.redis.ready_in_outage", "true", flag()),
             deny_cache: deny_cache(reader, redis.topology == Topology::Cluster || redis.per_second.is_some()),
+            lease_horizon: reader.take("store.redis.lease_horizon", "1s", duration("10ms", "10s")),
             redis,
         }
     }

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(
             problems(of_variable("gcra")),
             [
-                "RATELIMITD__UPGRADES: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, reserve, ledger, notify, shadow_mode, found \"gcra\""
+                "RATELIMITD__UPGRADES: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, reserve, ledger, lease, notify, shadow_mode, found \"gcra\""
             ]
         );
     }

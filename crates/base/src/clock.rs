@@ -38,6 +38,23 @@ impl Clock for MonotonicClock {
     }
 }
 
+/// Microseconds since the machine started, including time in which the process or the machine was suspended, if the
+/// system counts it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now_us(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        let id = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let id = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(id);
+        let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+        seconds.saturating_mul(1_000_000).saturating_add(nanoseconds / 1_000)
+    }
+}
+
 /// A clock that a test sets.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);

@@ -23,7 +23,8 @@ pub use limit::period::{Period, Unit};
 pub use limit::role::Role;
 pub use limit::space_saving::{HeavyKey, SpaceSaving};
 pub use limit::spec::{
-    Algorithm, Charging, FailurePolicy, LimitError, LimitSpec, MAX_LIMIT, Refill, ReserveError, Tier,
+    Algorithm, Charging, FailurePolicy, Lease, LeaseObstacle, LimitError, LimitSpec, MAX_LIMIT, Refill,
+    ReserveError, Tier,
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::booking::{Booking, BookingMode};

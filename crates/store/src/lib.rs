@@ -1,13 +1,14 @@
 //! Stores that keep counters, and layers that wrap any store.
 //!
 //! Every store implements [`engine::Store`]. The service chooses the store and stacks the layers: a request to Redis
-//! passes [`fallback`], [`deny_cache`], [`observer`] and then [`redis`].
+//! passes [`fallback`], [`leases`], [`deny_cache`], [`observer`] and then [`redis`].
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 pub mod availability;
 pub mod breaker;
 pub mod deny_cache;
 pub mod fallback;
+pub mod leases;
 pub mod marks;
 pub mod memory;
 pub mod observer;

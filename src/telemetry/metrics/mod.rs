@@ -280,6 +280,9 @@ fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamil
     if let Some(stats) = parts.deny_cache.clone() {
         stores::watch_deny_cache(registry, stats)?;
     }
+    if let Some(stats) = parts.leases.clone() {
+        stores::watch_leases(registry, stats)?;
+    }
     if let Some(written) = &parts.ledger {
         ledger::watch_ledger(registry, written)?;
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use store::deny_cache::DenyCacheStats;
+use store::leases::LeaseStats;
 use store::memory::MemoryStats;
 
 use super::family::metric_name;
@@ -36,6 +37,7 @@ pub struct MeteredParts {
     pub lost_log_lines: Option<PulledStats<u64>>,
     pub memory: Option<PulledStats<MemoryStats>>,
     pub deny_cache: Option<PulledStats<DenyCacheStats>>,
+    pub leases: Option<PulledStats<LeaseStats>>,
     /// `true` if one-second limits have their own Redis servers.
     pub has_per_second: bool,
     pub has_traces: bool,

@@ -11,11 +11,13 @@ use prometheus::{
 };
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
+use store::leases::LeaseStats;
 use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 
 use super::family::{
-    DurationBuckets, ReadFamily, STORE_DURATIONS, counter, counters, duration_buckets, durations,
+    DurationBuckets, ReadFamily, STORE_DURATIONS, add_series, counter, counters, duration_buckets, durations,
+    register_read,
 };
 use super::options::PulledStats;
 
@@ -52,6 +54,18 @@ const DENY_CACHE_KEYS: ReadFamily =
 const DENY_CACHE_HITS: ReadFamily = ReadFamily::counter(
     "ratelimitd_deny_cache_hits_total",
     "Requests denied from the deny cache, without a call to Redis",
+);
+const LEASE_KEYS: ReadFamily =
+    ReadFamily::gauge("ratelimitd_lease_keys", "Counters from which this process takes units ahead");
+const LEASE_UNITS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_lease_units_total",
+    "Units that this process took from Redis ahead, and what became of them",
+);
+const LEASE_ASKS: ReadFamily =
+    ReadFamily::counter("ratelimitd_lease_asks_total", "Calls to take units ahead, by result");
+const LEASE_DECISIONS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_lease_decisions_total",
+    "Requests decided from units taken ahead, without a call to Redis",
 );
 
 #[derive(Debug)]
@@ -271,6 +285,28 @@ pub(super) fn watch_deny_cache(registry: &Registry, stats: PulledStats<DenyCache
     let keys = Arc::clone(&stats);
     DENY_CACHE_KEYS.register(registry, &[], move || keys().keys)?;
     DENY_CACHE_HITS.register(registry, &[], move || stats().hits)
+}
+
+pub(super) fn watch_leases(registry: &Registry, stats: PulledStats<LeaseStats>) -> Result<()> {
+    let families = [LEASE_KEYS, LEASE_UNITS, LEASE_ASKS, LEASE_DECISIONS];
+    let read = move || {
+        let now = stats();
+        let [mut keys, mut units, mut asks, mut decisions] = families.map(ReadFamily::empty);
+        add_series(&mut keys, &[], now.keys);
+        let events = [
+            ("granted", now.granted),
+            ("spent", now.spent),
+            ("returned", now.returned),
+            ("lapsed", now.lapsed),
+        ];
+        events.iter().for_each(|(event, sum)| add_series(&mut units, &[("event", event)], *sum));
+        let results =
+            [("granted", now.asks_granted), ("refused", now.asks_refused), ("failed", now.asks_failed)];
+        results.iter().for_each(|(result, count)| add_series(&mut asks, &[("result", result)], *count));
+        add_series(&mut decisions, &[], now.decisions);
+        vec![keys, units, asks, decisions]
+    };
+    register_read(registry, &families, read)
 }
 
 #[cfg(test)]

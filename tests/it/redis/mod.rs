@@ -30,6 +30,7 @@ mod drop_in;
 mod envoy_image;
 mod exceptions;
 mod fleet;
+mod leases;
 mod ledger;
 mod list_commands;
 pub(crate) mod lua_twin;

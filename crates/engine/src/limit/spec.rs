@@ -124,6 +124,24 @@ impl FailurePolicy {
     }
 }
 
+/// Whether processes may borrow a limit's units from the store ahead of requests, and decide from these units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Lease {
+    #[default]
+    Off,
+    /// As many units as a process soon needs, if the limit allows it ([`LimitSpec::lease_obstacle`]).
+    Auto,
+}
+
+impl Lease {
+    /// The name in rule files and settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// How a token bucket refills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
@@ -181,6 +199,7 @@ pub struct LimitSpec {
     pub feedback: Option<Arc<Feedback>>,
     /// `true` if usage is booked in the ledger.
     pub ledger: bool,
+    pub lease: Lease,
     /// Shares of a full counter to report, once per key and period.
     pub notify: Shares,
     /// What the units are, for people; `None`: requests.
@@ -258,6 +277,24 @@ pub enum ReserveError {
     AboveLimit { reserve: u64, capacity: u64 },
 }
 
+/// Why a limit's units are never borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseObstacle {
+    #[error("a sliding_log keeps the time of each grant")]
+    Log,
+    #[error("a queue answers with the delay of each hit")]
+    Queue,
+    /// An undo would move the places of other units.
+    #[error("units of a bucket cannot be returned to it, so settle and reserve do not work with leases")]
+    Returns,
+    /// One part of a cost can be charged in one window, the other in the next.
+    #[error("a receipt of a sliding_window names one window, but a lease can charge a cost in two")]
+    SlidingReceipt,
+    /// A denial can be early, and repeated denials block the value.
+    #[error("a penalty counts denials, and a lease can deny early")]
+    Penalty,
+}
+
 impl LimitSpec {
     /// `requests_per_unit` per `period`, prepaid, other fields at their defaults.
     #[must_use]
@@ -281,6 +318,7 @@ impl LimitSpec {
             penalty: None,
             feedback: None,
             ledger: false,
+            lease: Lease::default(),
             notify: Shares::default(),
             unit_name: None,
             name: None,
@@ -358,6 +396,30 @@ impl LimitSpec {
         }
         let scaled = (u128::from(burst) * u128::from(number)).div_ceil(u128::from(from));
         Some(u32::try_from(scaled).unwrap_or(u32::MAX).max(1))
+    }
+
+    /// Returns why the limit's units are never borrowed, whatever its `lease`; `None` if they may be.
+    #[must_use]
+    pub fn lease_obstacle(&self) -> Option<LeaseObstacle> {
+        if self.algorithm == Algorithm::SlidingLog {
+            return Some(LeaseObstacle::Log);
+        }
+        if self.algorithm == Algorithm::LeakyBucket && self.pacing == Pacing::Queue {
+            return Some(LeaseObstacle::Queue);
+        }
+        if self.algorithm.has_burst() && (self.settle || self.reserve.is_some()) {
+            return Some(LeaseObstacle::Returns);
+        }
+        if self.algorithm == Algorithm::SlidingWindow && self.settle {
+            return Some(LeaseObstacle::SlidingReceipt);
+        }
+        self.penalty.as_ref().map(|_| LeaseObstacle::Penalty)
+    }
+
+    /// `true` if requests may use units that their process borrowed.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.lease == Lease::Auto && self.lease_obstacle().is_none()
     }
 
     /// Checks that the limit can have its `reserve`.

@@ -55,8 +55,22 @@ pub enum DecidedBy {
     Store(CounterSnapshot),
     /// A denial by the store, repeated with the counter as currently known.
     DenyCache(CounterSnapshot),
+    /// Units that this process borrowed from the store: the counter as currently known, without the units that the
+    /// process still holds.
+    Lease(CounterSnapshot),
     /// The limit's failure policy, because the store could not decide.
     Policy(FailurePolicy),
+}
+
+impl DecidedBy {
+    /// The counter, as exactly as it is known; `None` if a failure policy decided.
+    #[must_use]
+    pub fn snapshot(self) -> Option<CounterSnapshot> {
+        match self {
+            Self::Store(snapshot) | Self::DenyCache(snapshot) | Self::Lease(snapshot) => Some(snapshot),
+            Self::Policy(_) => None,
+        }
+    }
 }
 
 /// A counter after a decision, and the time of the decision.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base::readable_duration;
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Feedback, Limit, LimitSpec, OnOver, Pacing, PauseScope,
-    PauseTarget, Penalty, Refill, Share, Tier,
+    Algorithm, Charging, Defaults, FailurePolicy, Feedback, Lease, Limit, LimitSpec, OnOver, Pacing,
+    PauseScope, PauseTarget, Penalty, Refill, Share, Tier,
 };
 use strum::VariantNames as _;
 
@@ -110,6 +110,7 @@ every_field_has_rows! {
     penalty: "penalty";
     feedback: "feedback";
     ledger: "ledger";
+    lease: "lease";
     notify: "notify";
     unit_name: "unit_name";
     name: "name";
@@ -365,6 +366,16 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         upgrade: Upgradable::Optional(|spec| spec.ledger),
     },
     LimitField {
+        name: "lease",
+        value_type: ValueType::Choice(Lease::VARIANTS),
+        doc: "auto: an instance takes units of a hot key from Redis ahead of the requests, and decides from them without Redis. The limit stays exact, but may deny while other instances hold unused units. off: every hit is decided in Redis (default: the setting defaults.lease). Not for sliding_log, mode: queue or penalty, nor for settle on a sliding_window, nor for a bucket with settle or reserve.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.lease, value)),
+        rlconfig: Rlconfig::LastOption(|spec, defaults| unless(defaults.lease, spec.lease)),
+        explain: Explain::OfCounter(|limit| lease(&limit.spec)),
+        upgrade: Upgradable::Optional(|spec| spec.lease == Lease::Auto),
+    },
+    LimitField {
         name: "notify",
         value_type: ValueType::Shares,
         doc: "Tells operators once per key and period when this share of the limit is used: [0.8, 1] is four fifths, and all. By webhook, in the log and in the ledger. 1 to 8 shares. Without effect in shadow mode.",
@@ -468,6 +479,17 @@ fn notify(limit: &Limit) -> Option<String> {
 /// For limits with `reserve`.
 fn reserve(units: u64) -> String {
     format!("a check (0 hits) takes {units}, and the charge after it books the difference to its own hits")
+}
+
+/// For limits with `lease: auto`, whether the rule or the settings say so.
+fn lease(spec: &LimitSpec) -> Option<String> {
+    if spec.lease == Lease::Off {
+        return None;
+    }
+    Some(match spec.lease_obstacle() {
+        Some(obstacle) => format!("off: {obstacle}"),
+        None => "auto: an instance takes units of a hot key from Redis ahead of the hits".to_owned(),
+    })
 }
 
 /// For limits with `penalty`.

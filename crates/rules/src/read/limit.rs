@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, Calendar, Charging, Defaults, Limit, LimitSpec, Pacing, Period, Quantity, Refill, Share, Unit,
+    Algorithm, Calendar, Charging, Defaults, Lease, Limit, LimitSpec, Pacing, Period, Quantity, Refill,
+    Share, Unit,
 };
 use strum::VariantNames as _;
 
@@ -137,6 +138,12 @@ impl<'n> LimitReader<'_, 'n> {
             return None;
         }
         PauseReader { limit: fields, path: self.path, report: self.report }.read(&mut spec);
+        let obstacle = spec.lease_obstacle().filter(|_| spec.lease == Lease::Auto && !spec.unlimited);
+        if let Some(obstacle) = obstacle.filter(|_| fields.has("lease")) {
+            self.report
+                .error(&fields.position_of("lease"), format!("lease: auto does not work here: {obstacle}"));
+            return None;
+        }
         if let Some((map, at)) = fields.map("tiers").filter(|_| !spec.unlimited) {
             spec.tiers = read_tiers(map, &at, &spec, self.report);
         }

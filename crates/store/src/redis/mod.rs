@@ -163,6 +163,12 @@ impl RedisStore {
         self.handle.tasks.join().await.and(finished)
     }
 
+    /// Starts a task that calls this store and ends by itself. [`shutdown`](Self::shutdown) waits for it before it
+    /// closes the connections.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.handle.requests.spawn(name, task);
+    }
+
     /// Resolves when a background task has panicked, or has ended before the store was closed: the store then works
     /// only in part, and the process should exit. Otherwise pending forever. Does not keep the store alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {

@@ -173,6 +173,15 @@ impl Gcra {
         u64::try_from(self.ticks_after(tat, now_us).div_ceil(u128::from(self.numerator))).unwrap_or(u64::MAX)
     }
 
+    /// Returns how many whole units lie between `now_us` and `tat`: at most this many
+    /// places of a grant that ended at `tat` are still open. 0 for a queue, because its units wait for their turn.
+    pub(super) fn places_after(&self, tat: Tat, now_us: u64) -> u64 {
+        if self.pacing == Pacing::Queue {
+            return 0;
+        }
+        u64::try_from(self.ticks_after(tat, now_us) / u128::from(self.numerator)).unwrap_or(u64::MAX)
+    }
+
     /// Time from `now_us` to `tat` in ticks of 1/denominator microseconds; 0 if `tat` has passed.
     fn ticks_after(&self, tat: Tat, now_us: u64) -> u128 {
         match tat.whole_us.checked_sub(now_us) {

@@ -11,7 +11,7 @@ use crate::request::plan::ChargedLimit;
 use crate::request::plan::charge::Charge;
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::SettleResult;
-use crate::request::store::{CounterSnapshot, DecidedBy};
+use crate::request::store::DecidedBy;
 
 /// Requests and units of a counter, or the sum of such numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,11 +105,7 @@ impl Decision {
         let charge = self.plan.charges.charge(charged.index);
         let outcome = &self.outcomes.by_charge[charged.index];
         let is_denied = self.shadowed || self.overall == Code::OverLimit;
-        let at_us = match outcome.decided_by {
-            DecidedBy::Store(CounterSnapshot { now_us, .. })
-            | DecidedBy::DenyCache(CounterSnapshot { now_us, .. }) => Some(now_us),
-            DecidedBy::Policy(_) => None,
-        };
+        let at_us = outcome.decided_by.snapshot().map(|snapshot| snapshot.now_us);
         let booking = if let Some(settle) = self.settle(charged.index) {
             of_settle(charge, settle.result)
         } else if outcome.verdict == Verdict::Over {
@@ -155,7 +151,7 @@ fn of_fitting(charge: &Charge, decided_by: DecidedBy, is_denied: bool, is_reques
     let (units, back) = (charge.cost.taken(), charge.cost.refunded());
     match decided_by {
         DecidedBy::Policy(_) => Booking { policy: units, unknown: back, ..Booking::default() },
-        DecidedBy::Store(_) | DecidedBy::DenyCache(_) => {
+        DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Lease(_) => {
             Booking { ok: u64::from(is_request && units > 0), units, back, ..Booking::default() }
         }
     }

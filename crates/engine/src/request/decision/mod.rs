@@ -331,7 +331,11 @@ impl Decision {
 
     /// The grant, if the charge fits and the store recorded it.
     fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
-        let DecidedBy::Store(CounterSnapshot { reading, .. }) = &granted.decided_by else { return None };
+        let (DecidedBy::Store(CounterSnapshot { reading, .. })
+        | DecidedBy::Lease(CounterSnapshot { reading, .. })) = &granted.decided_by
+        else {
+            return None;
+        };
         let is_recorded =
             granted.verdict == Verdict::Fits && charge.is_recorded(granted.verdict, self.shadowed);
         let units = charge.cost.taken();
@@ -377,13 +381,9 @@ fn settle_outcome(charge: &Charge, outcome: &mut Outcome, is_readable: bool) -> 
 /// When a cost would fit into a counter as it is after the request. If a denied request recorded a charge, it consumed
 /// units, so its wait is longer than the reported `retry_after`.
 fn wait_for_next(kernel: Kernel, cost: Cost, outcome: &Outcome) -> RetryAfter {
-    match outcome.decided_by {
-        DecidedBy::Store(CounterSnapshot { now_us, reading })
-        | DecidedBy::DenyCache(CounterSnapshot { now_us, reading }) => {
-            kernel.wait(&reading, Attempt { now_us, cost })
-        }
-        DecidedBy::Policy(_) => outcome.report.retry_after,
-    }
+    outcome.decided_by.snapshot().map_or(outcome.report.retry_after, |CounterSnapshot { now_us, reading }| {
+        kernel.wait(&reading, Attempt { now_us, cost })
+    })
 }
 
 /// Picks the limit that the status of a descriptor reports; on a tie the first. A limit that never denies is reported

@@ -256,6 +256,9 @@ impl Plan {
             self.has_queues |= limit.spec.pacing == Pacing::Queue;
             self.gives_receipt |= limit.spec.settle;
             let index = self.charges.push(charge, write_key);
+            if limit.spec.is_leased() {
+                self.charges.set_leased(index);
+            }
             limits.push(PlannedLimit::new(limit, index, reserve));
             let derivations = self.derivations.iter_mut();
             derivations

@@ -18,7 +18,7 @@ use crate::limit::calendar::Calendar;
 use crate::limit::key::Entry;
 use crate::limit::key::ShardBy;
 use crate::limit::period::Period;
-use crate::limit::spec::{Algorithm, Charging, FailurePolicy, LimitSpec};
+use crate::limit::spec::{Algorithm, Charging, FailurePolicy, Lease, LimitSpec};
 use crate::limit::{Limit, LimitId, Quantity};
 use crate::rules::exceptions::look_up::{DomainLookUp, ExceptionsInForce};
 use crate::rules::exceptions::{Exceptions, LiveRows};
@@ -33,6 +33,7 @@ pub struct Defaults {
     /// `None`: postpaid for limits without an algorithm (as in `envoyproxy/ratelimit`), prepaid for limits with one.
     pub charging: Option<Charging>,
     pub on_store_failure: FailurePolicy,
+    pub lease: Lease,
     /// The verdict on a check (0 hits) of a postpaid fixed window that is exactly exhausted.
     pub used_up_check: Verdict,
     /// `true`: every descriptor is a quota descriptor, so a request is denied only if all of them are over. A
@@ -46,6 +47,7 @@ impl Defaults {
         algorithm: Algorithm::FixedWindow,
         charging: None,
         on_store_failure: FailurePolicy::Error,
+        lease: Lease::Off,
         used_up_check: Verdict::Over,
         quota_mode: false,
     };
@@ -56,6 +58,7 @@ impl Defaults {
         LimitSpec {
             charging: self.charging(false),
             on_store_failure: self.on_store_failure,
+            lease: self.lease,
             ..LimitSpec::new(self.algorithm, requests_per_unit, period)
         }
     }

@@ -4,5 +4,6 @@ mod changed_numbers;
 mod edges;
 mod known_answers;
 mod laws;
+mod lease_laws;
 mod settle_laws;
 pub(super) mod testing;

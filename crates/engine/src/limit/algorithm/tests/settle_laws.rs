@@ -64,37 +64,37 @@ fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
     }
 }
 
-/// Units above the bound in the interval that exceeds it most; 0 if none does.
-fn excess(kernel: &Kernel, grants: &[Admitted]) -> u64 {
+/// Units above the bound in the interval that exceeds it most; 0 if none does. `admitted` lists instants and units.
+pub(super) fn excess(kernel: &Kernel, admitted: &[(u64, u64)]) -> u64 {
     let mut most = 0;
-    for (first, start) in grants.iter().enumerate() {
-        let mut units = 0;
-        for end in &grants[first..] {
-            units += end.actual;
-            most = most.max(units.saturating_sub(bound(kernel, start.at_us, end.at_us)));
+    for (first, (start_us, _)) in admitted.iter().enumerate() {
+        let mut sum = 0;
+        for (end_us, units) in &admitted[first..] {
+            sum += units;
+            most = most.max(sum.saturating_sub(bound(kernel, *start_us, *end_us)));
         }
     }
     most
 }
 
 /// Random numbers, the same in every run (SplitMix64).
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 
-    fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
+    pub(super) fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         range.start() + self.next() % (range.end() - range.start() + 1)
     }
 }
 
 /// A kernel of a kind from 0 to 5, with a limit of up to 12 units.
-fn kernel_of(kind: u64, random: &mut Random) -> Kernel {
+pub(super) fn kernel_of(kind: u64, random: &mut Random) -> Kernel {
     let (limit, other, period_us) = (random.within(1..=12), random.within(1..=12), random.within(5..=40));
     match kind {
         0 => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
@@ -127,7 +127,7 @@ fn story(kind: u64, seed: u64, how: Return) -> u64 {
     }
     // Nothing was returned for the open estimates.
     open.into_iter().for_each(|index| grants[index].actual = grants[index].estimated);
-    excess(&counter.kernel, &grants)
+    excess(&counter.kernel, &grants.iter().map(|grant| (grant.at_us, grant.actual)).collect::<Vec<_>>())
 }
 
 const STORIES: u64 = 1_500;

@@ -66,6 +66,8 @@ pub struct Charges {
     is_known_denied: bool,
     /// `true` if several charges have the same key.
     has_repeated_keys: bool,
+    /// `true` if a charge may use borrowed units.
+    has_leased: bool,
     caller: Caller,
 }
 
@@ -81,6 +83,8 @@ struct KeyedCharge {
     /// The key's range in [`Charges::text`]: one allocation holds all keys of a request.
     key: Range<u32>,
     charge: Charge,
+    /// `true` if the charge may use borrowed units.
+    is_leased: bool,
 }
 
 /// `true` if the later of two charges on one counter is merged into the earlier one: one is prepaid, or they are equal
@@ -192,7 +196,7 @@ impl Charges {
     /// Adds a charge with the key at this range of the text.
     fn add(&mut self, key: Range<u32>, charge: Charge) -> usize {
         self.count_group(charge.role);
-        self.charges.push(KeyedCharge { key, charge });
+        self.charges.push(KeyedCharge { key, charge, is_leased: false });
         self.charges.len() - 1
     }
 
@@ -313,12 +317,32 @@ impl Charges {
         self.is_known_denied
     }
 
+    /// Lets a charge use units that this process borrowed.
+    pub fn set_leased(&mut self, index: usize) {
+        self.has_leased = true;
+        self.charges[index].is_leased = true;
+    }
+
+    /// `true` if a charge may use units that this process borrowed. `false` for a request that is known to be denied,
+    /// or that contains settles or several charges with one key.
+    #[must_use]
+    pub fn has_leased(&self) -> bool {
+        self.has_leased && !self.is_known_denied && !self.has_repeated_keys && !self.has_settles()
+    }
+
+    /// `true` if the charge at `index` may use units that this process borrowed, if [`Charges::has_leased`].
+    #[must_use]
+    pub fn is_leased(&self, index: usize) -> bool {
+        let KeyedCharge { charge, is_leased, .. } = &self.charges[index];
+        *is_leased && !charge.cost.is_refund() && charge.role != Role::Booked
+    }
+
     /// Selects charges and changes them by `map`, for a store that decides only these. `map` gets the index of each
-    /// charge. Charges with the same key stay separate.
+    /// charge. Charges with the same key stay separate, and none may use units taken ahead.
     #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
-        let mut mapped = Self { text, charges, ..*self };
+        let mut mapped = Self { text, charges, has_leased: false, ..*self };
         for (index, (key, charge)) in self.iter().enumerate() {
             if let Some(charge) = map(index, charge) {
                 mapped.push_apart(charge, key);

@@ -2,6 +2,8 @@
 //!
 //! Every `match` names every kernel, so the compiler finds each place to change for a new one.
 
+mod places;
+
 use std::fmt;
 use std::num::NonZeroU32;
 

@@ -1,0 +1,66 @@
+//! Places: when a process may spend units that it borrowed, which is to say charged ahead of its requests.
+//!
+//! Each granted unit occupies a place, an interval of time. As long as each unit is spent at most once and in its
+//! place, the bound in docs/algorithms.md holds for any number of processes, even if some of them crash and replies are
+//! lost. The units of a window or an interval of tokens share one place, which ends with it. A GCRA unit occupies one
+//! of its own: from the grant until the theoretical arrival time reaches the unit. The places of one grant therefore
+//! end one after the other, at the limit's rate.
+
+use super::Kernel;
+use crate::limit::algorithm::state::CounterReading;
+
+impl Kernel {
+    /// Returns how many units of a grant may still be spent at `now_us` (microseconds since the epoch, not before the
+    /// store's time): `u64::MAX` means all of them. `granted` is the reading after the grant.
+    ///
+    /// The result never grows with time, and an ended place is lost: keep the smallest result so far.
+    /// 0 for a sliding log, a queue and a blocked limit, and for the reading of another kernel.
+    #[must_use]
+    pub fn usable_units(&self, granted: &CounterReading, now_us: u64) -> u64 {
+        if let Self::Gcra(k) = self {
+            return granted.tat().map_or(0, |tat| k.places_after(tat, now_us));
+        }
+        let is_open = self.place_end_us(granted).is_some_and(|end_us| now_us < end_us);
+        if is_open { u64::MAX } else { 0 }
+    }
+
+    /// Returns when the place that all units of a grant share ends, in microseconds since the epoch. `None` if each
+    /// unit occupies its own place, or cannot be spent later.
+    #[must_use]
+    pub fn place_end_us(&self, granted: &CounterReading) -> Option<u64> {
+        match self {
+            Self::FixedWindow(k) => granted.window().map(|state| k.end_us(state)),
+            Self::CalendarWindow(k) => granted.calendar().map(|state| k.end_us(state)),
+            Self::SlidingWindow(k) => granted.buckets().map(|state| (state.index + 1) * k.window_us()),
+            Self::IntervalBucket(k) => granted.tokens().map(|state| state.start_us + k.interval_us()),
+            Self::SlidingLog(_) | Self::Gcra(_) | Self::Blocked(_) => None,
+        }
+    }
+
+    /// Returns the reading without `units` that were taken but not spent, for reports. They were granted in the
+    /// window or interval of the reading.
+    #[must_use]
+    pub fn given_back(&self, reading: CounterReading, units: u64) -> CounterReading {
+        use CounterReading::{Buckets, Calendar, Log, Nothing, Tat, Tokens, Window};
+        match (self, reading) {
+            (_, Window(mut state)) => {
+                state.count = state.count.saturating_sub(units);
+                Window(state)
+            }
+            (_, Calendar(mut state)) => {
+                state.count = state.count.saturating_sub(units);
+                Calendar(state)
+            }
+            (_, Buckets(mut state)) => {
+                state.current = state.current.saturating_sub(units);
+                Buckets(state)
+            }
+            (_, Tokens(mut state)) => {
+                state.tokens = state.tokens.saturating_add_unsigned(units);
+                Tokens(state)
+            }
+            (Self::Gcra(k), Tat(tat)) => Tat(k.minus(tat, k.drain(units)).unwrap_or_default()),
+            (_, Tat(_) | Log(_) | Nothing) => reading,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What becomes of units set aside for requests that the store below does not answer, or denies from its cache.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::Verdict;
+use engine::algorithm::FixedWindow;
+
+use super::*;
+use crate::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
+
+const T0: u64 = 1_700_000_000_000_000;
+
+/// Memory that fails while a flag is set.
+#[derive(Debug)]
+struct Flaky {
+    memory: Memory,
+    fails: AtomicBool,
+}
+
+impl Store for Flaky {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        if self.fails.load(Ordering::Relaxed) {
+            Err(StoreError::Timeout)
+        } else {
+            self.memory.decide(charges).await
+        }
+    }
+}
+
+fn window(limit: u64) -> Kernel {
+    Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
+}
+
+fn hit(key: &'static str, kernel: Kernel, charging: Charging) -> Hit {
+    Hit { key, kernel, cost: Cost::take(1), charging, role: Role::Enforce }
+}
+
+/// A layer over `below`, with 10 units of the key `{a}`.
+fn holding<S: Store>(below: S, memory: &Memory, clock: &TestClock) -> (Leased<S, TestClock>, Arc<Leases>) {
+    let options = LeaseOptions { horizon: Duration::from_secs(1), margin: EXACT };
+    let leases = Arc::new(Leases::new(options));
+    let (layer, _lender) = Leased::new(below, Arc::clone(&leases), Arc::clone(clock));
+    let snapshot = peek(memory, "{a}", window(100)).decided_by.snapshot().expect("a counter");
+    let ask = leases.ask_for(("{a}", window(100), 10), snapshot, clock.now_us());
+    now(Lending { below: memory, leases: &leases, clock }.ask(ask));
+    assert_eq!(leases.held("{a}"), 10);
+    (layer, leases)
+}
+
+#[test]
+fn held_units_decide_while_the_store_fails_and_go_back_if_the_request_does_not_proceed() {
+    let clock = Arc::new(ManualClock::at(T0));
+    let memory = memory(&clock);
+    let flaky = Flaky { memory: Arc::clone(&memory), fails: AtomicBool::new(true) };
+    let (layer, leases) = holding(flaky, &memory, &clock);
+    let [a, b] = ["{a}", "{b}"].map(|key| hit(key, window(100), Charging::Prepaid));
+    let alone = now(layer.decide(&request(&[a]))).expect("the units of the process decide");
+    assert!(matches!(alone.by_charge[0].decided_by, DecidedBy::Lease(_)));
+    assert_eq!((leases.held("{a}"), leases.stats().spent), (9, 1));
+    let both = || now(layer.decide(&request(&[b, a]))).expect_err("b has no answer");
+    for is_kept in [false, true] {
+        let error = both();
+        assert_eq!(leases.held("{a}"), 8, "set aside");
+        assert_eq!(error.outcome(0), Err(&StoreError::Timeout));
+        assert_eq!(error.outcome(1).expect("decided").verdict, Verdict::Fits);
+        let StoreError::Partial(partial) = &error else { panic!("{error:?}") };
+        if is_kept {
+            partial.keep();
+        }
+        drop(error);
+        assert_eq!(leases.held("{a}"), if is_kept { 8 } else { 9 });
+    }
+    // A postpaid charge is recorded whatever the answer.
+    let postpaid = hit("{a}", window(100), Charging::Postpaid);
+    drop(now(layer.decide(&request(&[b, postpaid]))));
+    let stats = leases.stats();
+    assert_eq!((stats.held, stats.spent, stats.granted), (7, 3, 10));
+}
+
+#[test]
+fn held_units_come_before_a_denial_in_the_cache() {
+    let clock = Arc::new(ManualClock::at(T0));
+    let memory = memory(&clock);
+    let options = DenyCacheOptions { max_age: Duration::from_secs(60), max_keys: 10, store_reserves: false };
+    let cache = Arc::new(DenyCache::new(options));
+    let denied = DenyCached::new(Arc::clone(&memory), Some((Arc::clone(&cache), Arc::clone(&clock))));
+    let (layer, leases) = holding(denied, &memory, &clock);
+    let mut large = hit("{a}", window(100), Charging::Prepaid);
+    large.cost = Cost::take(95);
+    // Another process exhausts the limit.
+    let rest = Hit { cost: Cost::take(90), ..large };
+    assert_eq!(now(memory.decide(&request(&[rest]))).expect("memory").by_charge[0].verdict, Verdict::Fits);
+    for _ in 0..2 {
+        let outcome = now(layer.decide(&request(&[large]))).expect("an answer").by_charge[0];
+        assert_eq!(
+            (outcome.verdict, outcome.report.remaining),
+            (Verdict::Over, 10),
+            "only own units are left"
+        );
+    }
+    assert_eq!((cache.stats().hits, leases.held("{a}")), (1, 10));
+    let small = hit("{a}", window(100), Charging::Prepaid);
+    let fits = |_: &u64| {
+        now(layer.decide(&request(&[small]))).expect("an answer").by_charge[0].verdict == Verdict::Fits
+    };
+    assert_eq!((0..20).filter(fits).count(), 10);
+}
