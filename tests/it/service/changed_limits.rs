@@ -53,7 +53,7 @@ pub(crate) fn check_change(service: &Ratelimitd) {
     // 800 units, eight tenths, and nothing.
     assert_eq!(remaining(service), [1_200, 400, 2_000]);
     let change = |limit: &str, algorithm: &str, burst: [&str; 2], counters: &str| {
-        let numbers = |number: u64, burst| format!("{algorithm}, {number} per year{burst}");
+        let numbers = |number: u64, burst| format!("{number} per year, {algorithm}{burst}");
         json!({
             "limit": limit,
             "rule": "d.tenant",

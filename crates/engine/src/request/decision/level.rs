@@ -23,7 +23,11 @@ impl Decision {
     #[must_use]
     pub fn level(&self, charged: &ChargedLimit<'_>) -> Option<Level> {
         let outcome = &self.outcomes.by_charge[charged.index];
-        let DecidedBy::Store(CounterSnapshot { now_us, reading }) = &outcome.decided_by else { return None };
+        let (DecidedBy::Store(CounterSnapshot { now_us, reading })
+        | DecidedBy::Lease(CounterSnapshot { now_us, reading })) = &outcome.decided_by
+        else {
+            return None;
+        };
         let kernel = &self.plan.charges.charge(charged.index).kernel;
         let of = kernel.max_cost();
         // What remains of a limit of 0 may be its burst.
