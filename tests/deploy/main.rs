@@ -13,6 +13,7 @@ mod pod;
 mod proxies;
 mod rendered;
 mod rolling;
+mod saas;
 mod tools;
 mod traces;
 mod workflows;

@@ -48,7 +48,7 @@ mod tests {
         for (sent, ms) in server.commands("SET").iter().zip(["2", "1"]) {
             assert_eq!(sent[..], ["SET", &key, "here", "NX", "PX", ms]);
         }
-        server.handle(|command| (command[0] == "SET").then(|| Reply::Error("NOPERM no SET".to_owned())));
+        server.handle(|command| (command[0] == "SET").then_some(Reply::Error("NOPERM no SET")));
         assert_eq!(mark(1).await, Err(StoreError::Forbidden("NOPERM no SET".to_owned())));
     }
 }
