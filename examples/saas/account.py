@@ -26,7 +26,7 @@ def usage(url, customer):
 
 def line(limit):
     if limit["unlimited"]:
-        return f"<p>{html.escape(limit['name'])}: no limit"
+        return f"<p>{html.escape(limit['name'])}: {limit['used']:,} used, no limit"
     bar = f"<progress max={limit['limit']} value={min(limit['used'], limit['limit'])}></progress>"
     end = limit["window_end"] or limit["resets_at"]
     text = f"{limit['used']:,} of {limit['limit']:,} used"
