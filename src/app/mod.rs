@@ -238,8 +238,7 @@ impl App {
         let statsd = settings.metrics.statsd.clone();
         let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
         let (tracer, traces) = make_traces(&settings, &metrics)?;
-        let hashing = settings.secrets.value_hashing()?;
-        let own_token = own_token(&settings)?;
+        let (hashing, own_token) = (settings.secrets.value_hashing()?, own_token(&settings)?);
         let console = make_console(&settings, hashing.key, own_token.as_ref())?;
         let options = load_options(&settings, hashing);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
@@ -248,9 +247,8 @@ impl App {
         let check_map = settings.server.check.as_ref();
         let check_map =
             check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook)).transpose()?;
-        let server = &settings.server;
-        let rights = read_token_files(server)?;
-        let tls = TlsPorts::load(server, &bounds, &metrics)?;
+        let rights = read_token_files(&settings.server)?;
+        let tls = TlsPorts::load(&settings.server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
         let stores = Stores::new(&settings, counters, &metrics);
         Ok(Self {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use base::clock::{Clock as _, SystemClock};
 use base::{escaped, with_commas};
@@ -28,6 +28,8 @@ const FAILED: u8 = 2;
 const MOST: u32 = 10_000;
 /// Added to the interval: a write takes time.
 const WRITE_TIME: Duration = Duration::from_secs(5);
+/// Readings of the ledger while it waits for lines.
+const READS: u32 = 10;
 
 /// Compare a ledger with the running window's counters, and name each difference
 ///
@@ -108,10 +110,13 @@ impl CheckArgs {
         let before = self.sums(reader, window);
         let mut counters = self.counters()?;
         counters.retain(|_, counter| counter.window == window);
-        let (mut found, began) = (differences(&counters, &before, &before), Instant::now());
-        let interval = Duration::from_secs(reader.interval_s());
-        while !found.is_empty() && began.elapsed() < interval + WRITE_TIME {
-            thread::sleep(interval / 10);
+        let mut found = differences(&counters, &before, &before);
+        let wait = (Duration::from_secs(reader.interval_s()) + WRITE_TIME) / READS;
+        for _ in 0..READS {
+            if found.is_empty() {
+                break;
+            }
+            thread::sleep(wait);
             *reader = LedgerReader::default();
             found = differences(&counters, &before, &self.sums(reader, window));
         }
