@@ -30,11 +30,13 @@ impl RightsWatcher {
         let Self { mut files, rights } = self;
         check_forever(move || {
             let Change::Loaded((tokens, errors)) = files.check(monotonic(), RightFiles::read) else { return };
-            for error in errors {
+            for error in &errors {
                 tracing::error!(%error, "cannot use token file of server.rights; rejecting its token");
             }
             rights.replace(tokens);
-            tracing::info!("tokens of server.rights loaded");
+            if errors.is_empty() {
+                tracing::info!("tokens of server.rights loaded");
+            }
         })
         .await;
     }

@@ -99,7 +99,8 @@ impl App {
                 serve_http(Some(ports.http), public),
                 serve_http(ports.admin, admin),
                 serve_http(ports.metrics, metrics),
-                background.run(&shutdown.rest),
+                // Boxed: many watchers, whose states would fill a small stack.
+                Box::pin(background.run(&shutdown.rest)),
                 shutdown.rest.run_until_cancelled(act_on_pauses),
                 notifier.run(&shutdown.rest),
             );

@@ -50,7 +50,7 @@ pub struct NotifyStats {
     pub sent: AtomicU64,
     /// Reported before, by this process or by another one.
     pub known: AtomicU64,
-    /// The receiver did not take it.
+    /// The receiver did not accept it.
     pub failed: AtomicU64,
     /// The queue was full, the store did not answer, or the period ended first. During the period, the next request
     /// finds it again.

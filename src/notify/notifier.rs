@@ -149,7 +149,7 @@ impl Notifier {
                 if self.forbidden_until.replace(Instant::now() + FORBIDDEN_PAUSE).is_none() {
                     tracing::warn!(
                         error,
-                        "Redis does not permit SET for notify; each process tells for itself"
+                        "Redis does not permit SET for notify; each process reports for itself"
                     );
                 }
                 Ok(true)
@@ -167,7 +167,7 @@ impl Notifier {
             count(&self.parts.stats.dropped);
         });
         if let Some(times) = self.unmarked_lines.count() {
-            tracing::warn!(times, %error, "cannot mark a notice in Redis; nobody is told until it answers");
+            tracing::warn!(times, %error, "cannot mark a notice in Redis; nothing is reported until it answers");
         }
         sleep(STORE_PAUSE).await;
     }

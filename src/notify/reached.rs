@@ -16,7 +16,7 @@ const MAX_QUEUED: usize = 1_000;
 /// Shares in a worker's memory. A full one is halved: the store's marks remain.
 const MAX_KNOWN: usize = 10_000;
 
-/// Makes the workers' sides of the queue.
+/// Creates the workers' sides of the queue.
 #[derive(Debug)]
 pub struct Notices {
     queue: mpsc::Sender<Reached>,

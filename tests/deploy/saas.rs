@@ -12,7 +12,7 @@ use crate::support::process::{Plan, Ratelimitd};
 use crate::support::{http, ports, wait};
 use crate::tools::{REMEDY, document, in_project, read, run};
 
-/// Starts a program of the example, and waits until its port takes connections.
+/// Starts a program of the example, and waits until its port accepts connections.
 fn start(name: &'static str, port: u16, arguments: &[&str]) -> Daemon {
     let mut command = Command::new("python3");
     command.arg(in_project("examples/saas").join(name)).args(["--port", &port.to_string()]).args(arguments);

@@ -1,7 +1,7 @@
 //! `usage check`: compares a ledger with a running service's counters.
 //!
-//! The counters are read between two readings of the ledger: what the first one has is in the counters, and what is in
-//! the counters is in the second one, an interval later.
+//! The counters are read between two readings of the ledger: they include what the first one lists, and the second one,
+//! an interval later, lists what they include.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -26,12 +26,12 @@ const DIFFERS: u8 = 1;
 const FAILED: u8 = 2;
 /// Most counters of a list.
 const MOST: u32 = 10_000;
-/// Added to the interval: a write takes time.
+/// Added to the interval, for the write itself.
 const WRITE_TIME: Duration = Duration::from_secs(5);
 /// Readings of the ledger while it waits for lines.
 const READS: u32 = 10;
 
-/// Compare a ledger with the running window's counters, and name each difference
+/// Compare a ledger with the counters of this window, and name each difference
 ///
 /// For a limit with `ledger: true` and a fixed window. Without an outage, a counter equals its lines' sum.
 /// If requests arrive meanwhile, waits for the next lines. Name the files that all processes wrote.
@@ -104,7 +104,7 @@ impl CheckArgs {
     /// Returns the number of counters that were compared, and the differences.
     fn differences(&self, reader: &mut LedgerReader) -> Result<(usize, Vec<Difference>), AdminCallError> {
         let quarter_s = SystemClock.now_us() / 1_000_000 / QUARTER_S * QUARTER_S;
-        // All counters of a limit have the same window, which contains this quarter.
+        // All counters of a limit share their window, which contains this quarter.
         let window = self.counters()?.into_values().map(|counter| counter.window).next();
         let window = window.unwrap_or((quarter_s, u64::MAX));
         let before = self.sums(reader, window);
@@ -166,7 +166,7 @@ fn seconds(time: &str) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Compares counters with what the ledger had before they were read, and has after it. Sums only grow.
+/// Compares counters with the ledger before and after they were read. Sums only grow.
 fn differences(counters: &BTreeMap<String, Counter>, before: &Sums, after: &Sums) -> Vec<Difference> {
     let keys: BTreeSet<&String> = counters.keys().chain(before.keys.keys()).collect();
     let difference = |key: &String| {

@@ -100,7 +100,7 @@ impl NowArgs {
 /// Reads a list call by call, and keeps the most used counters.
 ///
 /// # Errors
-/// If the service does not answer, or has no such rule.
+/// If the service does not answer, or the rule does not exist.
 pub(super) fn read_list(
     admin: &AdminArgs,
     domain: &str,

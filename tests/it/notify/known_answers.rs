@@ -1,4 +1,4 @@
-//! Known answers: which shares are told after each step, on memory here and on Redis in `redis::notify`.
+//! Known answers: which shares are reported after each step, on memory here and on Redis in `redis::notify`.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::ledger::{lines, options, write};
 const MONTH: &str = "unit: month, algorithm: fixed_window, calendar: UTC";
 const MINUTE: &str = "unit: minute, algorithm: gcra, burst: 10";
 
-/// Number, fields of the limit, its shares and its number, what happens, and what is told after each step, with
-/// semicolons between the steps. The steps are those of `ledger::known_answers`. A told share has its limit's number if
-/// that is not 10, and its mode.
+/// Number, fields of the limit, its shares and its number, what happens, and what is reported after each step, with
+/// semicolons between the steps. The steps are those of `ledger::known_answers`. A reported share is followed by its
+/// limit's number if that is not 10, and its mode.
 const ROWS: &[(&str, &str, &str, &str, &str)] = &[
     ("1", MONTH, "0.8, 1; 10", "take 7, take 1, take 1, take 1, take 1", "; 0.8; ; 1; "),
     ("2", MONTH, "0.8, 1; 10", "take 10", "0.8 1"),

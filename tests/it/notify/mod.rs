@@ -1,4 +1,4 @@
-//! Notices: which shares are told, how often, and what a receiver gets.
+//! Notices: which shares are reported, how often, and what arrives at a receiver.
 
 mod known_answers;
 pub(crate) mod receiver;

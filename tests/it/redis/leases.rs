@@ -103,7 +103,7 @@ async fn a_killed_process_takes_at_most_what_it_held() {
     a.kill();
     let all = first + admitted_until_exhausted(&b).await;
     assert!(all <= LIMIT, "{all}");
-    // A process takes at most a quarter of what is left.
+    // A process borrows at most a quarter of what is left.
     assert!(all >= LIMIT - LIMIT / 4, "{all}");
 }
 

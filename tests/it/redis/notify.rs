@@ -1,4 +1,4 @@
-//! Notices with Redis: the known answers, and that several processes tell each share once.
+//! Notices with Redis: the known answers, and that several processes report each share once.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -19,6 +19,7 @@ const RULES: &str = "
 domain: web
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 3 } }]
 ";
+const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const MAP: &str = "domain: web\ndescriptors: [[{ key: user, from: remote_addr }]]\n";
 /// What a debug build may need more than before, in KiB.
 const MOST_GROWTH_KIB: u64 = 64 << 10;
@@ -167,6 +168,19 @@ impl Files {
             _ if key.ends_with(".password_file") => {
                 named(self.write("password", "s3cret"), plan_with_password(key), AtStart::Ends, Later::Unseen)
             }
+            _ if section == "server.rights" => {
+                let file = self.write("token", "s3cret");
+                Named { told: section.to_owned(), ..named(file, plan, AtStart::Ends, Later::Watched) }
+            }
+            "notify.secret_file" => {
+                let plan = plan.set("notify.url", "http://localhost:1/");
+                named(self.write("secret", WEBHOOK_SECRET), plan, AtStart::Ends, Later::Unseen)
+            }
+            "notify.ca_file" => {
+                let plan = plan.set("notify.url", "https://localhost:1/");
+                let plan = set(plan, "notify.secret_file", &self.write("secret", WEBHOOK_SECRET));
+                named(pem(), plan, AtStart::Ends, Later::Unseen)
+            }
             "traces.ca_file" => {
                 let plan = plan.set("traces.endpoint", "https://localhost:1/v1/traces");
                 named(pem(), plan, AtStart::Ends, Later::Unseen)
@@ -196,7 +210,9 @@ fn plan_with_password(key: &str) -> Plan {
 /// The keys of the settings whose values are paths of files.
 fn keys() -> Vec<&'static str> {
     let all = Settings::catalogue().into_iter();
-    let files = all.filter(|setting| setting.expected.starts_with("the path of a file"));
+    let is_file =
+        |expected: &str| expected.starts_with("the path of a file") || expected.contains("paths of files");
+    let files = all.filter(|setting| is_file(&setting.expected));
     files.map(|setting| &*setting.key.leak()).collect()
 }
 
@@ -230,7 +246,7 @@ fn start(named: Named) -> Result<Ratelimitd, String> {
 #[test]
 fn at_the_start_each_file_is_a_regular_one_of_a_bounded_size() {
     let keys = keys();
-    assert!(keys.len() >= 23, "{keys:?}");
+    assert!(keys.len() >= 29, "{keys:?}");
     let files = Files::new();
     for key in keys {
         for intruder in INTRUDERS {

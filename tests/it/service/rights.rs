@@ -111,7 +111,7 @@ fn a_token_of_json_may_do_what_its_lists_say() {
     let metrics = crate::support::http::get(service.http_port(), "/metrics", &[]).expect("an answer");
     assert_eq!(metrics.status, 200, "metrics and health need no token");
     assert!(metrics.body.contains(r#"kind="unauthenticated""#), "{}", metrics.body);
-    // Read-only checks take no units of a limit with `reserve`.
+    // Read-only checks consume no units of a limit with `reserve`.
     let check = json_descriptor("llm", &json!({"hitsAddend": 0}));
     assert_eq!(post(&service, "/json", &check, Some("page")).0, 200);
     let used = |service| {

@@ -79,7 +79,7 @@ fn a_fixed_window_prepaid() {
         (9, 'B', Ask(40), "granted", "0:93", 40),
         (10, 'B', Ask(10), "refused", "0:93", 40),
         (11, 'B', Hit(5), "OK L 42", "0:93", 35),
-        // A has not heard of B's units.
+        // A did not hear of B's units.
         (13, 'A', Hit(12), "OK L 65", "0:93", 18),
         (14, 'A', Peek, "OK L 65", "0:93", 18),
         (15, 'B', NegativeHits(2), "OK R 9", "0:91", 35),
@@ -125,7 +125,7 @@ fn gcra_with_a_burst_of_50() {
         (10_200, 'B', Hit(50), "OVER R 46", "10240", 0),
         (20_000, 'A', Ask(10), "granted", "20100", 10),
         (20_000, 'B', Hit(40), "OK R 0", "20500", 0),
-        // A has not heard of B's hit.
+        // A did not hear of B's hit.
         (20_030, 'A', Hit(5), "OK L 45", "20500", 2),
         // 2 of A's units, and 1 from the store.
         (20_060, 'A', Hit(3), "OK R 5", "20510", 0),
@@ -142,7 +142,7 @@ fn a_sliding_window() {
     let rows: [Row; 5] = [
         (3_500, 'A', Ask(6), "granted", "3:6:0", 6),
         (3_600, 'A', Hit(2), "OK L 8", "3:6:0", 4),
-        // The window of the grant has ended.
+        // The grant's window is over.
         (4_000, 'A', Hit(1), "OK R 3", "4:1:6", 4),
         // To the previous bucket.
         (4_001, 'A', Return, "4 returned", "4:1:2", 0),

@@ -230,7 +230,7 @@ fn a_hot_key_is_decided_without_the_store_and_an_idle_one_holds_nothing() {
     }
 }
 
-/// Rare keys get no lease.
+/// Rare keys are not leased.
 #[test]
 fn a_cold_key_is_decided_in_the_store() {
     let clock = Arc::new(ManualClock::at(1_700_000_000 * SECOND_US));
