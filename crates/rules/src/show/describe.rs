@@ -17,7 +17,7 @@ pub struct Description {
     pub text: String,
     /// Number of descriptors with at least one limit that is not replaced.
     pub matched: usize,
-    /// Applying limits: label, and [`limit_text`](crate::limit_text). In descriptor order.
+    /// Applying limits: label, and [`limit_text`]. In descriptor order.
     pub limits: Vec<(String, String)>,
 }
 
