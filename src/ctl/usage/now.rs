@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use base::{escaped, escaped_json, with_commas};
 use clap::Args;
@@ -14,6 +16,9 @@ use crate::descriptor::DescriptorArg;
 use crate::simulate::table::aligned;
 
 const FAILED: u8 = 2;
+/// Calls in a row that the store may leave without an answer: decisions come first.
+const MOST_FAILURES: u32 = 20;
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
 /// Columns of a table with text.
 const TEXTS: [&str; 4] = ["limit", "rule", "resets", "counter"];
 
@@ -108,9 +113,20 @@ pub(super) fn read_list(
     top: u32,
 ) -> Result<Value, AdminCallError> {
     let mut list = json!({"counters": [], "seen": 0, "unknown": 0, "took_ms": 0, "cursor": null});
+    let mut failures = 0;
     loop {
         let body = json!({"domain": domain, "rule": rule, "top": top, "cursor": list["cursor"]});
-        let part: Value = serde_json::from_str(&admin.post("/usage/list", &body)?)?;
+        let part = match admin.post("/usage/list", &body) {
+            // The cursor stays valid.
+            Err(AdminCallError::Unavailable(_)) if failures < MOST_FAILURES => {
+                failures += 1;
+                thread::sleep(AFTER_FAILURE);
+                continue;
+            }
+            part => part?,
+        };
+        failures = 0;
+        let part: Value = serde_json::from_str(&part)?;
         for sum in ["seen", "unknown", "took_ms"] {
             list[sum] = (number(&list[sum]) + number(&part[sum])).into();
         }
