@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet};
+use engine::{Entry, ExceptionRow, Glob, RowValue, RuleSet, is_hidden_value};
 use rules::{LiveRow, NO_REASON, Origin, latest_window_end, missing_in_rules, value_text};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,9 +14,6 @@ use super::{LiveError, LiveExceptions};
 
 /// Rows in one call.
 const MOST_ROWS: usize = 1_000;
-/// How a secret value's hash starts, and its length in bytes.
-const HASH_MARK: &str = "%k";
-const HASH_BYTES: usize = 34;
 
 /// The author of a change, for rows and the log.
 #[derive(Clone, Debug)]
@@ -344,9 +341,8 @@ fn check_count(rows: usize) -> Result<(), LiveError> {
 /// Why the value cannot be replaced.
 pub(super) fn without_secret(row: LiveRow, rules: &RuleSet) -> Result<LiveRow, String> {
     let value = value_text(&row.row.value);
-    let is_hash = value.len() == HASH_BYTES && value.starts_with(HASH_MARK);
     let is_network = matches!(row.row.value, RowValue::Network(_)) && value.contains('/');
-    if is_hash || is_network {
+    if is_hidden_value(&value) || is_network {
         return Ok(row);
     }
     let entry = Entry { key: row.row.key.to_string(), value };

@@ -51,7 +51,7 @@ pub use rules::exceptions::{
     TierRow, TierTable, TierTableBuilder, TooManyTiers, address_of,
 };
 pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
-pub use rules::secret::{HashKey, ValueHashing};
+pub use rules::secret::{HashKey, ValueHashing, is_hidden_value};
 pub use rules::spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use rules::wildcards::{Glob, Pattern};
 pub use wire::text_of_bytes;

@@ -5,12 +5,13 @@ use std::error::Error;
 use std::io::stdin;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use base::{escaped, read_file, read_stream, readable_duration, with_commas};
+use engine::is_hidden_value;
 use engine::wire::json::{Object, optional_number};
 use ratelimitd::cli::output::{end, print, print_error};
-use rules::{Description, local_time};
+use rules::{Description, local_time, utc_text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -119,7 +120,7 @@ impl PastDecision {
             descriptor.entries.join(",") + &cost(descriptor.hits.or(self.hits)).unwrap_or_default()
         });
         let descriptors: Vec<_> = descriptors.collect();
-        let at = self.decided_at_us.map(|us| format!("{}, ", time(us))).unwrap_or_default();
+        let at = self.decided_at_us.map(|us| format!("{}, ", utc_text(us))).unwrap_or_default();
         let number = self.limit.as_ref().map(|limit| format!(" ({limit})")).unwrap_or_default();
         let is_denied = self.limit.is_some() || self.retry_after_ms.is_some();
         let decided = match &self.rule {
@@ -139,13 +140,15 @@ impl PastDecision {
         if let Some(wait_ms) = self.retry_after_ms {
             let wait = readable_duration(Duration::from_millis(wait_ms));
             let end_us = self.decided_at_us.and_then(|us| us.checked_add(wait_ms.checked_mul(1_000)?));
-            let end = end_us.map(|us| format!(", at {}{}", time(us), self.local(us))).unwrap_or_default();
+            let end = end_us.map(|us| format!(", at {}{}", utc_text(us), self.local(us))).unwrap_or_default();
             lines.push(format!("The same request had room again after {wait}{end}."));
         } else if is_denied && self.on_store_failure.is_empty() {
             lines.push("Waiting would not have helped.".to_owned());
         }
         let hashed = self.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-        for entry in hashed.filter(|entry| entry.split_once('=').is_some_and(|(_, value)| is_hash(value))) {
+        for entry in
+            hashed.filter(|entry| entry.split_once('=').is_some_and(|(_, value)| is_hidden_value(value)))
+        {
             lines.push(format!(
                 "{entry} is a hash: rules for this single value, and the store key below, can differ."
             ));
@@ -185,16 +188,4 @@ fn override_json(text: &str) -> Value {
     let multiplier =
         field("unit_multiplier").and_then(|value| value.strip_prefix("{value:")?.strip_suffix('}'));
     json!({"requestsPerUnit": field("requests_per_unit"), "unit": field("unit"), "unitMultiplier": multiplier})
-}
-
-/// `true` for the hash that is shown instead of a secret value.
-fn is_hash(value: &str) -> bool {
-    value
-        .strip_prefix("%k")
-        .is_some_and(|hash| hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
-fn time(us: u64) -> String {
-    const LAST_US: u64 = 253_402_300_799_000_000;
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(us.min(LAST_US))).to_string()
 }

@@ -69,8 +69,8 @@ fn a_decision_is_told_in_sentences() {
         (
             "team=red",
             denied,
-            "2026-11-26T14:10:39.916Z, domain api, team=red, cost 4,000,000: denied by 'daily' (10000000 per day, fixed_window).
-The same request had room again after 9h 49m 20s, at 2026-11-27T00:00:00.000Z.
+            "2026-11-26T14:10:39.916000Z, domain api, team=red, cost 4,000,000: denied by 'daily' (10000000 per day, fixed_window).
+The same request had room again after 9h 49m 20s, at 2026-11-27T00:00:00Z.
 By these rules, the limit is now 20000000 per day, fixed_window.
 Domain 'api', descriptor team=red
 ",
@@ -79,8 +79,8 @@ Domain 'api', descriptor team=red
         (
             "team=red",
             json!({"limit": same, "retry_after_ms": 1_000, "descriptors": berlin}),
-            "2026-11-26T14:10:39.916Z, domain api, team=red: denied by 'daily' (20000000 per day, fixed_window).
-The same request had room again after 1s, at 2026-11-26T14:10:40.916Z (2026-11-26 15:10:40 +01:00, Europe/Berlin).
+            "2026-11-26T14:10:39.916000Z, domain api, team=red: denied by 'daily' (20000000 per day, fixed_window).
+The same request had room again after 1s, at 2026-11-26T14:10:40.916000Z (2026-11-26 15:10:40 +01:00, Europe/Berlin).
 By these rules, the same limit applies.
 ",
             true,
@@ -88,7 +88,7 @@ By these rules, the same limit applies.
         (
             "user=ann",
             json!({"limit": "blocked", "exception": {"daily": "60 -> blocked (a.yaml:3)"}}),
-            "2026-11-26T14:10:39.916Z, domain api, user=ann: denied by 'daily' (blocked).
+            "2026-11-26T14:10:39.916000Z, domain api, user=ann: denied by 'daily' (blocked).
 Exception for 'daily': 60 -> blocked (a.yaml:3).
 Waiting would not have helped.
 By these rules, 'daily' does not apply, but 'burst' (10 per second, gcra, burst 20).
@@ -98,7 +98,7 @@ By these rules, 'daily' does not apply, but 'burst' (10 per second, gcra, burst 
         (
             "free=x",
             json!({"limit": same, "on_store_failure": {"daily": "deny"}}),
-            "2026-11-26T14:10:39.916Z, domain api, free=x: denied by 'daily' (20000000 per day, fixed_window).
+            "2026-11-26T14:10:39.916000Z, domain api, free=x: denied by 'daily' (20000000 per day, fixed_window).
 Redis did not answer: on_store_failure of 'daily' was deny.
 By these rules, no limit applies.
 ",
@@ -125,7 +125,7 @@ By these rules, the limit is now 20000000 per day, fixed_window.
         (
             "",
             json!({"limit": "7 per 10 minutes, fixed_window", "rule": "override", "descriptors": own}),
-            "2026-11-26T14:10:39.916Z, domain api, team=red: denied by 'override' (7 per 10 minutes, fixed_window).
+            "2026-11-26T14:10:39.916000Z, domain api, team=red: denied by 'override' (7 per 10 minutes, fixed_window).
 Waiting would not have helped.
 By these rules, the same limit applies.
 ",
@@ -134,7 +134,7 @@ By these rules, the same limit applies.
         (
             "free=a\n\u{1b}[2J",
             json!({"rule": null}),
-            "2026-11-26T14:10:39.916Z, domain api, free=a\\n\\u{1b}[2J: no limit applied.\nDomain 'api'",
+            "2026-11-26T14:10:39.916000Z, domain api, free=a\\n\\u{1b}[2J: no limit applied.\nDomain 'api'",
             false,
         ),
     ];

@@ -23,7 +23,6 @@ mod certain_denials;
 mod cluster;
 mod compose_image;
 mod conformance;
-mod counted;
 mod deny_cache;
 mod distance;
 mod drop_in;

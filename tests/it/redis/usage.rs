@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::service::counted::{check_counts, redis_plan};
 use crate::service::secrets::{KEY, RULES as SECRET_RULES, TOKEN};
 use crate::service::usage::{body, charge, check_list, check_numbers, descriptor, plan, send, usage};
 use crate::support::process::Plan;
@@ -125,4 +126,16 @@ fn a_list_shows_the_hash_of_a_secret_value() {
     let shown = send(service.admin_port(), "/counters/show", &asked, Some("4dmin"));
     let shown: Value = serde_json::from_str(&shown.body).expect("JSON");
     assert_eq!(counter["key"], shown["counters"][0]["key"]);
+}
+
+/// `count: true`: the same numbers as in memory, and no denial without Redis.
+#[test]
+fn what_is_unlimited_is_counted_in_redis() {
+    let mut redis = Redis::start();
+    let service = redis_plan(&redis.url()).set("store.redis.timeout", "5s").start();
+    check_counts(&service);
+    redis.stop();
+    let answer = send(service.http_port(), "/json", &body(&[descriptor("open", "q")]), None);
+    let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+    assert_eq!(answer["statuses"], json!([{"code": "OK", "limitRemaining": u32::MAX}]), "{answer}");
 }

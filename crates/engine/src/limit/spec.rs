@@ -219,7 +219,7 @@ pub enum LimitError {
     CalendarAlgorithm { algorithm: Algorithm },
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
-    /// `count` with an algorithm other than fixed window.
+    /// `count` needs a fixed window.
     #[error("count needs algorithm fixed_window, not {algorithm}")]
     CountAlgorithm { algorithm: Algorithm },
     /// A sliding log above [`MAX_LOG_LIMIT`].
@@ -284,10 +284,10 @@ pub enum LeaseObstacle {
     Log,
     #[error("a queue answers with the delay of each hit")]
     Queue,
-    /// An undo would move the places of other units.
+    /// A settle returns units, which would shift the times at which other lent units end.
     #[error("units of a bucket cannot be returned to it, so settle and reserve do not work with leases")]
     Returns,
-    /// One part of a cost can be charged in one window, the other in the next.
+    /// A cost may be charged in two windows, but its receipt names one.
     #[error("a receipt of a sliding_window names one window, but a lease can charge a cost in two")]
     SlidingReceipt,
     /// A denial can be early, and repeated denials block the value.

@@ -348,9 +348,13 @@ impl Leases {
         if shard.leases.len() < LEASES_PER_SHARD && !is_taken {
             let (serial, margin) = (self.serial(), self.margin);
             let beginning = Beginning { hash, serial, charge, heard, calls, horizon_us, margin };
-            shard.leases.insert_unique(hash, Lease::begin(key, beginning, now_us), |lease| lease.hash);
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.insert(shard, Lease::begin(key, beginning, now_us));
         }
+    }
+
+    fn insert(&self, shard: &mut Shard, lease: Lease) {
+        shard.leases.insert_unique(lease.hash, lease, |lease| lease.hash);
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records the answer to an ask.
@@ -412,8 +416,7 @@ impl Leases {
             let horizon_us = sizing::horizon_us(&kernel, self.longest_us);
             let (charge, calls, margin) = (&charge, (HOT_CALLS, now_us), self.margin);
             let beginning = Beginning { hash, serial, charge, heard, calls, horizon_us, margin };
-            shard.leases.insert_unique(hash, Lease::begin(key, beginning, now_us), |lease| lease.hash);
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.insert(&mut shard, Lease::begin(key, beginning, now_us));
         }
         let (lease, _) = shard.lease_for(hash, (key, &charge)).expect("a lease");
         Ask::of(lease, units)

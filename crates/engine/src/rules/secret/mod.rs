@@ -20,6 +20,13 @@ const MARK: &str = "%k";
 /// Bytes of the hash that are kept, as for the hash of a long value.
 const HASH_BYTES: usize = 16;
 
+/// `true` if a text looks like the hash that stands for a secret value. A value of a request can look like one, too.
+#[must_use]
+pub fn is_hidden_value(text: &str) -> bool {
+    text.strip_prefix(MARK)
+        .is_some_and(|hash| hash.len() == 2 * HASH_BYTES && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// The key of the hashes, never displayed. Instances with the same key write the same hashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey([u8; 32]);

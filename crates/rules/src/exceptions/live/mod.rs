@@ -66,7 +66,7 @@ impl Origin {
 pub struct LiveRow {
     pub row: Arc<ExceptionRow>,
     pub origin: Origin,
-    /// Of a ban: how many bans came before it, each soon after the other. Otherwise 0.
+    /// For a ban that repeats: the number of bans before it. Otherwise 0.
     pub level: u32,
 }
 

@@ -3,8 +3,8 @@
 //! Each granted unit occupies a place, an interval of time. As long as each unit is spent at most once and in its
 //! place, the bound in docs/algorithms.md holds for any number of processes, even if some of them crash and replies are
 //! lost. The units of a window or an interval of tokens share one place, which ends with it. A GCRA unit occupies one
-//! of its own: from the grant until the theoretical arrival time reaches the unit. The places of one grant therefore
-//! end one after the other, at the limit's rate.
+//! of its own: from the grant until the theoretical arrival time reaches the unit. The places of one grant
+//! therefore end at the limit's rate, one by one.
 
 use super::Kernel;
 use crate::limit::algorithm::state::CounterReading;

@@ -138,7 +138,7 @@ impl Story {
                 self.set_aside.push((index, taken));
             }
             (8, _) => {
-                // The other limits of the request admit it or deny it.
+                // Another limit of the request may deny it.
                 let Some((index, taken)) = self.set_aside.pop() else { return };
                 self.held[index].put_back(&kernel, (self.now_us, taken), self.rule);
             }
@@ -174,7 +174,7 @@ impl Story {
 }
 
 const STORIES: u64 = 3_000;
-/// The kinds of `kernel_of` whose units can be taken ahead.
+/// Numbers for `kernel_of`: the algorithms that can lend.
 const FIXED: u64 = 0;
 const SLIDING: u64 = 1;
 const GCRA: u64 = 3;
