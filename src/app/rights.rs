@@ -4,11 +4,11 @@ use base::clock::monotonic;
 use base::{Change, Watched, check_forever};
 use tls::FileError;
 
-use crate::decide::{RightFiles, Rights};
+use crate::decide::{RightHolders, Rights};
 
 #[derive(Debug)]
 pub(super) struct RightsWatcher {
-    files: Watched<RightFiles>,
+    files: Watched<RightHolders>,
     pub(super) rights: Rights,
 }
 
@@ -17,11 +17,11 @@ impl RightsWatcher {
     ///
     /// # Errors
     /// If a file lacks a token.
-    pub(super) fn start(files: &RightFiles) -> Result<Self, FileError> {
-        let (files, (tokens, errors)) = Watched::start(files.clone(), RightFiles::read);
+    pub(super) fn start(holders: &RightHolders) -> Result<Self, FileError> {
+        let (files, (tokens, errors)) = Watched::start(holders.clone(), RightHolders::read);
         match errors.into_iter().next() {
             Some(error) => Err(error),
-            None => Ok(Self { files, rights: Rights::new(tokens) }),
+            None => Ok(Self { files, rights: Rights::new(holders, tokens) }),
         }
     }
 
@@ -29,7 +29,9 @@ impl RightsWatcher {
     pub(super) async fn watch(self) {
         let Self { mut files, rights } = self;
         check_forever(move || {
-            let Change::Loaded((tokens, errors)) = files.check(monotonic(), RightFiles::read) else { return };
+            let Change::Loaded((tokens, errors)) = files.check(monotonic(), RightHolders::read) else {
+                return;
+            };
             for error in &errors {
                 tracing::error!(%error, "cannot use token file of server.rights; rejecting its token");
             }

@@ -153,7 +153,8 @@ impl App {
 
     fn http_service(&self, port: Port, router: Router, unfinished: &UnfinishedBytes) -> HttpService {
         let (admission, tls, unfinished) = (self.admission(port), self.tls.of_port(port), unfinished.clone());
-        HttpService { router, admission, tls, unfinished, finish_within: FINISH_WITHIN, failures: None }
+        let (failures, rights) = (None, Rights::default());
+        HttpService { router, admission, tls, unfinished, finish_within: FINISH_WITHIN, failures, rights }
     }
 
     fn admission(&self, port: Port) -> Admission {
@@ -237,7 +238,7 @@ impl App {
         let access = AccessCheck::of_usage(token_file, self.metrics.tokens());
         let usage = self.usage_endpoint(redis, Some(access));
         let router = http::public_router(handler, usage, check, self.readiness.clone(), self.metrics.clone());
-        HttpService { failures, ..self.http_service(Port::Http, router, unfinished) }
+        HttpService { failures, rights: self.rights(), ..self.http_service(Port::Http, router, unfinished) }
     }
 
     fn sampler(&self, live: LiveExceptions, fleet: Fleet) -> Sampler {

@@ -21,5 +21,5 @@ pub use error::{Failures, NoDecision};
 pub use limiter::{Handler, OnInvalid};
 pub use pauses::PauseEvents;
 pub use readiness::{NotReadyReason, Readiness};
-pub(crate) use rights::CallOrigin;
-pub use rights::{KnownTokens, Right, RightFiles, Rights};
+pub(crate) use rights::{CallOrigin, CertificateRights};
+pub use rights::{KnownTokens, Right, RightHolders, Rights};

@@ -1,5 +1,5 @@
-//! What a caller may do, by the token that its call presents: read, charge, refund, and send limits. Without token
-//! files every caller may do everything.
+//! What a caller may do, by its token and its certificate: read, charge, refund, and send limits. Without
+//! `server.rights` every caller may do everything.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use base::FindFiles;
 use engine::{Caller, Descriptor, Request};
 use http::HeaderMap;
 use strum::{IntoStaticStr, VariantArray};
-use tls::FileError;
+use tls::{CertificateFacts, ClientName, FileError};
 
 use super::NoDecision;
 use crate::net::token_file::{Token, TokenFile};
@@ -44,15 +44,26 @@ impl Right {
     }
 }
 
-/// `server.rights.*`: token files by [`Right`].
+/// `server.rights.*`, by [`Right`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RightFiles(pub [Vec<PathBuf>; Right::ALL.len()]);
+pub struct RightHolders {
+    /// Files with the tokens of callers.
+    pub token_files: [Vec<PathBuf>; Right::ALL.len()],
+    /// Names in client certificates.
+    pub client_names: [Vec<ClientName>; Right::ALL.len()],
+}
 
-impl RightFiles {
-    /// `true` if no file is named, so that every caller may do everything.
+impl RightHolders {
+    /// `true` if nobody is named, so that every caller may do everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(Vec::is_empty)
+        self.token_files.iter().all(Vec::is_empty) && !self.has_client_names()
+    }
+
+    /// `true` if certificates count.
+    #[must_use]
+    pub fn has_client_names(&self) -> bool {
+        !self.client_names.iter().all(Vec::is_empty)
     }
 
     /// Reads the tokens. Returns files without a usable token as errors.
@@ -70,14 +81,14 @@ impl RightFiles {
 
     fn rights_by_file(&self) -> BTreeMap<&PathBuf, u8> {
         let mut rights: BTreeMap<&PathBuf, u8> = BTreeMap::new();
-        for (right, files) in Right::ALL.iter().zip(&self.0) {
+        for (right, files) in Right::ALL.iter().zip(&self.token_files) {
             files.iter().for_each(|file| *rights.entry(file).or_default() |= right.bit());
         }
         rights
     }
 }
 
-impl FindFiles for RightFiles {
+impl FindFiles for RightHolders {
     type Notes = ();
 
     fn find_files(&self) -> (Vec<PathBuf>, ()) {
@@ -91,29 +102,49 @@ pub struct KnownTokens(Vec<(Token, u8)>);
 
 /// The rights of callers. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Rights(Option<Arc<ArcSwap<KnownTokens>>>);
+pub struct Rights(Option<Arc<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    tokens: ArcSwap<KnownTokens>,
+    client_names: [Vec<ClientName>; Right::ALL.len()],
+}
+
+/// What a connection allows its calls by its certificate: one bit per [`Right`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CertificateRights(u8);
 
 impl Rights {
     #[must_use]
-    pub fn new(tokens: KnownTokens) -> Self {
-        Self(Some(Arc::new(ArcSwap::from_pointee(tokens))))
+    pub fn new(holders: &RightHolders, tokens: KnownTokens) -> Self {
+        let (tokens, client_names) = (ArcSwap::from_pointee(tokens), holders.client_names.clone());
+        Self(Some(Arc::new(Known { tokens, client_names })))
     }
 
     pub(crate) fn replace(&self, tokens: KnownTokens) {
         if let Self(Some(known)) = self {
-            known.store(Arc::new(tokens));
+            known.tokens.store(Arc::new(tokens));
         }
     }
 
+    /// Returns what a client with this certificate may do without a token.
+    pub(crate) fn of_certificate(&self, certificate: Option<&CertificateFacts>) -> CertificateRights {
+        let Some((Known { client_names, .. }, certificate)) = self.0.as_deref().zip(certificate) else {
+            return CertificateRights::default();
+        };
+        let named = Right::ALL.iter().zip(client_names);
+        let named = named.filter(|(_, names)| names.iter().any(|name| name.fits(certificate)));
+        CertificateRights(named.fold(0, |rights, (right, _)| rights | right.bit()))
+    }
+
     /// Returns what a call with these headers may do.
-    pub(crate) fn of(&self, headers: &HeaderMap) -> CallRights {
+    pub(crate) fn of(&self, headers: &HeaderMap, certificate: CertificateRights) -> CallRights {
         let Self(Some(known)) = self else { return CallRights::All };
-        let known = known.load();
-        let presented = known.0.iter().filter(|(token, _)| token.is_in(headers));
-        presented
-            .map(|(_, rights)| *rights)
-            .reduce(|one, other| one | other)
-            .map_or(CallRights::NoToken, CallRights::Only)
+        let tokens = known.tokens.load();
+        let presented = tokens.0.iter().filter(|(token, _)| token.is_in(headers)).map(|(_, rights)| *rights);
+        let certificate = Some(certificate.0).filter(|rights| *rights != 0);
+        let rights = presented.chain(certificate).reduce(|one, other| one | other);
+        rights.map_or(CallRights::Unknown, CallRights::Only)
     }
 }
 
@@ -123,8 +154,8 @@ pub(crate) enum CallRights {
     #[default]
     All,
     Only(u8),
-    /// Its token is missing or unknown.
-    NoToken,
+    /// Neither its token nor its certificate is named.
+    Unknown,
 }
 
 /// The origin of a call.
@@ -144,14 +175,15 @@ impl CallRights {
             Self::Only(_) => Err(NoDecision::Refused(
                 RequestFailure::Forbidden,
                 format!(
-                    "the token may not do this: its file is not in server.rights.{}_token_files",
+                    "the caller may not do this: server.rights.{0}_token_files and {0}_client_san do not name it",
                     right.name()
                 )
                 .into(),
             )),
-            Self::NoToken => Err(NoDecision::refused(
+            Self::Unknown => Err(NoDecision::refused(
                 RequestFailure::Unauthenticated,
-                "the call needs the header Authorization: Bearer, with a token of server.rights",
+                "the call needs the header Authorization: Bearer with a token of server.rights, or a client \
+                 certificate that it names",
             )),
         }
     }
@@ -230,7 +262,7 @@ mod tests {
                 assert_eq!(allowed, bits(&needed) & !rights == 0, "{descriptors} with {rights:04b}");
             }
             assert!(CallRights::All.check_request(&mut request(&descriptors)).is_ok());
-            let error = CallRights::NoToken.check_request(&mut request(&descriptors)).expect_err("no token");
+            let error = CallRights::Unknown.check_request(&mut request(&descriptors)).expect_err("no token");
             assert_eq!(error.failure(), RequestFailure::Unauthenticated);
         }
     }
@@ -255,21 +287,20 @@ mod tests {
             path
         });
         let missing = folder.path().join("missing");
-        let files =
-            RightFiles([vec![page.clone(), gateway.clone()], vec![gateway], vec![missing], Vec::new()]);
-        let (tokens, errors) = files.read();
+        let token_files = [vec![page.clone(), gateway.clone()], vec![gateway], vec![missing], Vec::new()];
+        let holders = RightHolders { token_files, ..RightHolders::default() };
+        let (tokens, errors) = holders.read();
         assert_eq!(errors.len(), 1, "{errors:?}");
-        let rights = Rights::new(tokens);
+        let rights = Rights::new(&holders, tokens);
+        let nothing = CertificateRights::default();
         let of = |token: &str| {
             let value = format!("Bearer {token}").parse().expect("a value");
-            rights.of(&HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]))
+            rights.of(&HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]), nothing)
         };
         assert_eq!(of("token-of-gateway"), CallRights::Only(Right::Read.bit() | Right::Charge.bit()));
         assert_eq!(of("token-of-page"), CallRights::Only(Right::Read.bit()));
-        assert_eq!(
-            (of("token-of-nobody"), rights.of(&HeaderMap::new())),
-            (CallRights::NoToken, CallRights::NoToken)
-        );
-        assert_eq!(Rights::default().of(&HeaderMap::new()), CallRights::All);
+        let without_token = rights.of(&HeaderMap::new(), nothing);
+        assert_eq!((of("token-of-nobody"), without_token), (CallRights::Unknown, CallRights::Unknown));
+        assert_eq!(Rights::default().of(&HeaderMap::new(), nothing), CallRights::All);
     }
 }

@@ -4,13 +4,14 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use engine::{Caller, Store};
+use engine::Store;
 use futures_util::FutureExt as _;
 use tonic::{Request, Response, Status};
 
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::tonic_refusals::CallSpanSlot;
+use super::tonic_server::Client;
 use crate::decide::{CallOrigin, Handler, NoDecision};
 
 /// Decides Envoy's requests with the handler that `/json` and `/check` share.
@@ -24,9 +25,9 @@ impl<S: Store + 'static> RateLimitService for DecisionService<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(handler) = self;
-        // The connection, among which the store shares its time.
-        let caller = request.extensions().get().copied().unwrap_or(Caller(0));
-        let origin = CallOrigin { caller, rights: handler.rights.of(request.metadata().as_ref()) };
+        let Client { caller, certificate } = request.extensions().get().copied().unwrap_or_default();
+        let origin =
+            CallOrigin { caller, rights: handler.rights.of(request.metadata().as_ref(), certificate) };
         let mut span = request.extensions().get().and_then(CallSpanSlot::take).unwrap_or_default();
         let decided = handler.decide(|| Ok(request.into_inner().into()), origin, &mut span);
         // A panic ends only this call. Its message is in the log.

@@ -27,9 +27,9 @@ use super::service::DecisionService;
 use super::tonic_refusals::TonicRefusals;
 use super::worker::{GrpcOptions, Seat};
 use super::worker_link::{AcceptedConnection, AcceptedStream, Arriving, CountedConnection};
-use crate::decide::Handler;
+use crate::decide::{CertificateRights, Handler, Rights};
 use crate::net::admission::Admitted;
-use crate::net::socket::{ClientSocket, TlsSession};
+use crate::net::socket::{ClientSocket, TlsSession, client_certificate};
 
 /// Envoy opens one connection per worker thread, with up to 1,024 concurrent calls on each.
 pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
@@ -47,7 +47,8 @@ pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves a worker's connections until shutdown, then finishes the calls in flight.
 pub(super) async fn serve_connections<S: Store + 'static>(handler: Handler<S>, seat: Seat) {
-    serve(handler, seat.others, seat.options, connections(seat.inbox.arriving), seat.stop).await;
+    let connections = connections(seat.inbox.arriving, handler.rights.clone());
+    serve(handler, seat.others, seat.options, connections, seat.stop).await;
 }
 
 /// Serves `connections` with the decision and the `others`.
@@ -98,22 +99,31 @@ pub(super) async fn serve<S, C>(
 }
 
 /// The connections of the worker, numbered.
-fn connections(arriving: Receiver<Arriving>) -> impl Stream<Item = Result<TonicConnection, Infallible>> {
-    unfold((arriving, 0), async |(mut arriving, number)| {
+fn connections(
+    arriving: Receiver<Arriving>,
+    rights: Rights,
+) -> impl Stream<Item = Result<TonicConnection, Infallible>> {
+    unfold((arriving, rights, 0), async |(mut arriving, rights, number)| {
         loop {
             // Only connections of the fast path move between workers.
             if let Arriving::New(AcceptedConnection { stream, admitted, counted }) = arriving.recv().await? {
-                let stream = match stream {
-                    AcceptedStream::Clear(socket) => Either::Left(socket),
-                    AcceptedStream::Tls(session) => Either::Right(session),
+                let (stream, certificate) = match stream {
+                    AcceptedStream::Clear(socket) => (Either::Left(socket), None),
+                    AcceptedStream::Tls(session) => {
+                        let certificate = client_certificate(&session);
+                        (Either::Right(session), certificate)
+                    }
                 };
                 let connection = TonicConnection {
                     stream,
-                    caller: Caller(number),
+                    client: Client {
+                        caller: Caller(number),
+                        certificate: rights.of_certificate(certificate.as_ref()),
+                    },
                     _admitted: admitted,
                     _counted: counted,
                 };
-                return Some((Ok(connection), (arriving, number.wrapping_add(1))));
+                return Some((Ok(connection), (arriving, rights, number.wrapping_add(1))));
             }
         }
     })
@@ -122,17 +132,25 @@ fn connections(arriving: Receiver<Arriving>) -> impl Stream<Item = Result<TonicC
 /// A connection of tonic's server, counted by its port and its worker while it is open.
 struct TonicConnection {
     stream: Either<ClientSocket, TlsSession>,
-    caller: Caller,
+    client: Client,
     _admitted: Admitted,
     _counted: CountedConnection,
 }
 
+/// Whose calls a connection has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Client {
+    /// The connection, among which the store shares its time.
+    pub(super) caller: Caller,
+    pub(super) certificate: CertificateRights,
+}
+
 /// tonic adds it to each request's extensions.
 impl Connected for TonicConnection {
-    type ConnectInfo = Caller;
+    type ConnectInfo = Client;
 
-    fn connect_info(&self) -> Caller {
-        self.caller
+    fn connect_info(&self) -> Client {
+        self.client
     }
 }
 

@@ -26,9 +26,9 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
 use super::connections::{HttpConnections, IdleSince};
-use crate::decide::{Failures, NoDecision};
+use crate::decide::{Failures, NoDecision, Rights};
 use crate::net::listener::PortStream;
-use crate::net::socket::{ClientSocket, TlsSession, linger};
+use crate::net::socket::{ClientSocket, TlsSession, client_certificate, linger};
 use crate::net::tls_port::PortTls;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes};
 use crate::net::{Admission, PortListener, UnfinishedBytes};
@@ -59,6 +59,8 @@ pub struct HttpService {
     pub finish_within: Duration,
     /// Counts unreadable heads; `None` for a port without decisions.
     pub failures: Option<Failures>,
+    /// Of the port's callers, by their certificates.
+    pub rights: Rights,
 }
 
 /// Serves `listener` until `stop`, then finishes the requests in flight.
@@ -113,7 +115,11 @@ async fn serve_connection(
     idle: IdleSince,
     stop: CancellationToken,
 ) {
-    let failures = http.failures.clone();
+    let certificate = match &stream {
+        ClearOrTls::Left(_) => None,
+        ClearOrTls::Right(session) => client_certificate(session),
+    };
+    let (failures, certificate) = (http.failures.clone(), http.rights.of_certificate(certificate.as_ref()));
     let has_request = Arc::new(AtomicBool::new(false));
     let first_request = Arc::clone(&has_request);
     let connection_idle = idle.clone();
@@ -122,6 +128,7 @@ async fn serve_connection(
         let mut request =
             request.map(|body| Body::new(BoundedBody::new(body, idle.clone(), &http.unfinished)));
         request.extensions_mut().insert(ClientAddress(client));
+        request.extensions_mut().insert(certificate);
         let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
         async move {
             let answer = answered.await;
@@ -268,6 +275,7 @@ mod tests {
             unfinished: UnfinishedBytes::new(1_024),
             finish_within: Duration::ZERO,
             failures: None,
+            rights: Rights::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -18,7 +18,7 @@ use super::admin_access::{AdminRefusal, AdminRole};
 use super::admin_token::AccessCheck;
 use super::server::ClientAddress;
 use crate::decide::counters::CounterService;
-use crate::decide::{NoDecision, Right, Rights};
+use crate::decide::{CertificateRights, NoDecision, Right, Rights};
 use crate::telemetry::metrics::RequestFailure;
 
 /// Descriptors in a call.
@@ -51,13 +51,14 @@ pub(super) fn usage_router<S: Store + 'static>(endpoint: UsageEndpoint<S>) -> Ro
 async fn check_token<S: Store + 'static>(
     State(endpoint): State<Arc<UsageEndpoint<S>>>,
     Extension(ClientAddress(client)): Extension<ClientAddress>,
+    Extension(certificate): Extension<CertificateRights>,
     request: Request,
     next: Next,
 ) -> Result<Response, AdminRefusal> {
     if let Some(access) = &endpoint.access {
         access.check_token(AdminRole::UsageReader, request.headers(), client).await?;
     }
-    Ok(match endpoint.rights.of(request.headers()).check(Right::Read) {
+    Ok(match endpoint.rights.of(request.headers(), certificate).check(Right::Read) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     })

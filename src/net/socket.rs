@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tls::CertificateFacts;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, timeout};
@@ -148,6 +149,12 @@ pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(mut stream: IO, m
 
 /// A TLS session. Its handshake runs on a different runtime than its calls.
 pub(crate) type TlsSession = Box<TlsStream<ClientSocket>>;
+
+/// What the client's certificate says; `None` if the port asks for none.
+pub(crate) fn client_certificate(session: &TlsSession) -> Option<CertificateFacts> {
+    let (_, connection) = session.get_ref();
+    CertificateFacts::of_der(connection.peer_certificates()?.first()?).ok()
+}
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use super::parsers::{
     listen_address_or_off, named, one_of, optional_path, positive, tcp_address,
 };
 use super::reader::Reader;
-use crate::decide::{OnInvalid, Right, RightFiles};
+use crate::decide::{OnInvalid, Right, RightHolders};
 use crate::http::{AdminAccess, TokenFile};
 use crate::net::{ListenAddress, ListenOptions};
 
@@ -32,8 +32,8 @@ pub struct Server {
     pub http_address: ListenAddress,
     /// `server.http.usage_token_file`: the token that `/usage` needs; `None`: none.
     pub usage_token_file: Option<TokenFile>,
-    /// `server.rights.*`: the files with the tokens of callers.
-    pub rights: RightFiles,
+    /// `server.rights.*`: tokens and certificates of callers.
+    pub rights: RightHolders,
     /// `server.http.check.*`; `None` without a map.
     pub check: Option<Check>,
     /// `server.http.tls.*`; `None`: clear text.
@@ -129,18 +129,26 @@ impl Server {
             let reason = "does not work with server.rights: add the file to server.rights.read_token_files";
             reader.refuse("server.http.usage_token_file", Fault::Unsupported(reason));
         }
+        let asks = |tls: &Option<ServerTls>| tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some());
+        if server.rights.has_client_names() && !asks(&server.grpc.tls) && !asks(&server.http_tls) {
+            let reason = "needs server.grpc.tls.client_ca_file or server.http.tls.client_ca_file: without them no client \
+                          shows a certificate";
+            reader.refuse("server.rights", Fault::Unsupported(reason));
+        }
         server
     }
 }
 
-fn rights_from_reader(reader: &mut Reader) -> RightFiles {
+fn rights_from_reader(reader: &mut Reader) -> RightHolders {
     let path = |path: &str| Some(path.trim()).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let mut files = RightFiles::default();
-    for (right, files) in Right::ALL.iter().zip(&mut files.0) {
-        let key = format!("server.rights.{}_token_files", right.name());
-        *files = reader.take(&key, "", list("paths of files", path));
+    let mut holders = RightHolders::default();
+    let RightHolders { token_files, client_names } = &mut holders;
+    for (right, (files, names)) in Right::ALL.iter().zip(token_files.iter_mut().zip(client_names)) {
+        let key = |kind: &str| format!("server.rights.{}_{kind}", right.name());
+        *files = reader.take(&key("token_files"), "", list("paths of files", path));
+        *names = reader.take(&key("client_san"), "", names_of_clients());
     }
-    files
+    holders
 }
 
 fn check_from_reader(reader: &mut Reader) -> Option<Check> {
@@ -176,11 +184,7 @@ fn tls_from_reader(reader: &mut Reader, section: &str) -> Option<ServerTls> {
     let certificate = reader.take(&key("cert_file"), "", optional_path());
     let private_key = reader.take(&key("key_file"), "", optional_path());
     let client_ca_file = reader.take(&key("client_ca_file"), "", optional_path());
-    let client_names = reader.take(
-        &key("client_san"),
-        "",
-        list("DNS names, IP addresses or URIs,", |name| ClientName::parse(name.trim())),
-    );
+    let client_names = reader.take(&key("client_san"), "", names_of_clients());
     match (certificate, private_key) {
         (Some(cert_file), Some(key_file)) => {
             Some(ServerTls { cert_file, key_file, client_ca_file, client_names })
@@ -199,6 +203,11 @@ fn tls_from_reader(reader: &mut Reader, section: &str) -> Option<ServerTls> {
             None
         }
     }
+}
+
+/// Names in client certificates.
+fn names_of_clients() -> Parser<Vec<ClientName>> {
+    list("DNS names, IP addresses or URIs,", |name| ClientName::parse(name.trim()))
 }
 
 /// The URL of a page for browsers; empty: none.

@@ -43,7 +43,9 @@ impl ClientName {
         }
     }
 
-    fn fits(&self, certificate: &CertificateFacts) -> bool {
+    /// `true` if one of the certificate's alternative names is this one.
+    #[must_use]
+    pub fn fits(&self, certificate: &CertificateFacts) -> bool {
         match self {
             Self::Dns(name) => certificate.dns_names.iter().any(|presented| dns_name_fits(name, presented)),
             Self::Ip(address) => certificate.ip_addresses.contains(address),

@@ -14,7 +14,7 @@ use super::decisions::Decisions;
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
-use crate::decide::{CallOrigin, NoDecision};
+use crate::decide::{CallOrigin, CertificateRights, NoDecision};
 use crate::grpc::head::{CallHead, PATH, RefusedHead, read_head};
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
@@ -44,6 +44,7 @@ pub(super) struct CallStarter {
     pub(super) server: Arc<CallServer>,
     pub(super) routed: RoutedCalls,
     pub(super) counts: Arc<ConnectionCounts>,
+    pub(super) certificate: CertificateRights,
 }
 
 impl CallStarter {
@@ -83,7 +84,8 @@ impl CallStarter {
     /// Reads who sends a decision call, and starts its span.
     fn start_decided(&self, headers: &HeaderMap) -> (CallOrigin, CallSpan) {
         let decisions = &self.server.decisions;
-        let origin = CallOrigin { caller: self.counts.caller, rights: decisions.rights.of(headers) };
+        let rights = decisions.rights.of(headers, self.certificate);
+        let origin = CallOrigin { caller: self.counts.caller, rights };
         (origin, decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers))
     }
 

@@ -21,6 +21,7 @@ use super::connection_io::{ConnectionIo, ReadBudget};
 use super::placement::Placement;
 use super::routed_calls::{RoutedCalls, StreamPlaces};
 use super::silence::{IdleWatch, KeepAlive};
+use crate::decide::CertificateRights;
 use crate::grpc::GrpcOptions;
 use crate::grpc::tonic_server::{
     KEEPALIVE_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_READ_HEADER_BYTES, WINDOW_BYTES,
@@ -57,7 +58,7 @@ impl ConnectionServer {
         self: Arc<Self>,
         stream: I,
         placement: Arc<Placement>,
-        admitted: Arc<Admitted>,
+        (admitted, certificate): (Arc<Admitted>, CertificateRights),
     ) where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -67,6 +68,7 @@ impl ConnectionServer {
             server: Arc::clone(&self.calls),
             routed: RoutedCalls::new(self.streams.clone(), closing.clone()),
             counts: Arc::clone(&counts),
+            certificate,
         });
         let budget = ReadBudget::new(self.bytes_per_poll);
         let unfinished = self.calls.bounds.unfinished.clone();

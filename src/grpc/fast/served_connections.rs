@@ -8,11 +8,12 @@ use tokio::task::JoinSet;
 
 use super::connection::ConnectionServer;
 use super::placement::{MovingConnection, PlacedConnection, Placement};
+use crate::decide::CertificateRights;
 use crate::grpc::worker_link::{
     AcceptedConnection, AcceptedStream, Arriving, CountedConnection, GiveAway, Workers,
 };
 use crate::net::admission::Admitted;
-use crate::net::socket::MovedFlag;
+use crate::net::socket::{MovedFlag, client_certificate};
 
 pub(super) struct ServedConnections {
     server: Arc<ConnectionServer>,
@@ -35,20 +36,30 @@ impl ServedConnections {
     pub(super) fn start(&mut self, accepted: AcceptedConnection) {
         let AcceptedConnection { stream, admitted, counted } = accepted;
         match stream {
-            AcceptedStream::Clear(socket) => self.serve(socket.moved_flag(), socket, admitted, counted),
+            AcceptedStream::Clear(socket) => {
+                let caller = (admitted, CertificateRights::default());
+                self.serve(socket.moved_flag(), socket, caller, counted);
+            }
             AcceptedStream::Tls(session) => {
-                self.serve(session.get_ref().0.moved_flag(), session, admitted, counted);
+                let rights = &self.server.calls.decisions.rights;
+                let certificate = rights.of_certificate(client_certificate(&session).as_ref());
+                self.serve(session.get_ref().0.moved_flag(), session, (admitted, certificate), counted);
             }
         }
     }
 
-    fn serve<I>(&mut self, moved: MovedFlag, stream: I, admitted: Admitted, counted: CountedConnection)
-    where
+    fn serve<I>(
+        &mut self,
+        moved: MovedFlag,
+        stream: I,
+        (admitted, certificate): (Admitted, CertificateRights),
+        counted: CountedConnection,
+    ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let placement = Placement::new(moved);
         let server = Arc::clone(&self.server);
-        let serving = server.serve(stream, Arc::clone(&placement), Arc::new(admitted));
+        let serving = server.serve(stream, Arc::clone(&placement), (Arc::new(admitted), certificate));
         self.spawn(PlacedConnection::new(Box::pin(serving), placement, counted));
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest as _, Request, State};
+use axum::extract::{Extension, FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, whole_number};
 use engine::wire::{RawRequest, WireUnit};
@@ -18,18 +18,20 @@ use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::decide::answer::{DescriptorStatus, printable, protocol_units};
-use crate::decide::{Answer, CallOrigin, Handler, NoDecision};
+use crate::decide::{Answer, CallOrigin, CertificateRights, Handler, NoDecision};
 use crate::telemetry::traces::SpannedCall;
 
 /// Answers 200 for OK, 429 over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one
 /// that does not arrive, 503 for too many of these, 500 if the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
+    Extension(certificate): Extension<CertificateRights>,
     request: Request,
 ) -> Result<Response, NoDecision> {
     let mut span = handler.tracer.start_call(SpannedCall::Json, request.headers());
     let headers = handler.tracer.headers_for_spans(request.headers());
-    let origin = CallOrigin { rights: handler.rights.of(request.headers()), ..CallOrigin::default() };
+    let rights = handler.rights.of(request.headers(), certificate);
+    let origin = CallOrigin { rights, ..CallOrigin::default() };
     match Bytes::from_request(request, &()).await {
         Ok(body) if batch::is_batch(&body) => {
             batch::decide(&handler, (&headers, origin), &body, &mut span).await

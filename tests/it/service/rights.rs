@@ -1,15 +1,18 @@
-//! `server.rights`: what each token may do, on gRPC, at `/json` and at `/usage`.
+//! `server.rights`: what tokens and certificates permit on gRPC, at `/json` and at `/usage`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rcgen::SanType;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Code as Status;
 
 use crate::service::usage::send;
+use crate::support::certificates::Authority;
 use crate::support::grpc::{RateLimitDescriptor, Rls, descriptor, request};
 use crate::support::process::{Plan, Ratelimitd};
+use crate::support::tls::{SERVER_NAME, client, s_client};
 use crate::support::wait;
 
 const RULES: &str = "
@@ -18,6 +21,9 @@ descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 100, algorithm: fixed_window } }
   - { key: llm, rate_limit: { unit: year, requests_per_unit: 100, algorithm: fixed_window, reserve: 10 } }
 ";
+
+const UNKNOWN: &str = "the call needs the header Authorization: Bearer with a token of server.rights, or a client \
+                       certificate that it names\n";
 
 struct Files {
     folder: TempDir,
@@ -64,6 +70,11 @@ fn json_descriptor(key: &str, fields: &Value) -> Value {
     descriptor
 }
 
+fn descriptor_with_hits(value: u64) -> RateLimitDescriptor {
+    let hits_addend = Some(envoy_types::pb::google::protobuf::UInt64Value { value });
+    RateLimitDescriptor { hits_addend, ..descriptor(&[("user", "x")]) }
+}
+
 /// Status and body of a call.
 fn post(service: &Ratelimitd, path: &str, descriptor: &Value, token: Option<&str>) -> (u16, String) {
     let body = json!({"domain": "shop", "descriptors": [descriptor]});
@@ -93,12 +104,13 @@ fn a_token_of_json_may_do_what_its_lists_say() {
         assert_eq!(statuses, expected, "{path} {descriptor}");
         for token in [None, Some("nobody")] {
             let (status, text) = post(&service, path, descriptor, token);
-            let expected = "the call needs the header Authorization: Bearer, with a token of server.rights\n";
+            let expected = UNKNOWN;
             assert_eq!((status, text.as_str()), (401, expected), "{path} {descriptor}");
         }
     }
     let (_, text) = post(&service, "/json", &refund, Some("page"));
-    let expected = "the token may not do this: its file is not in server.rights.refund_token_files\n";
+    let expected =
+        "the caller may not do this: server.rights.refund_token_files and refund_client_san do not name it\n";
     assert_eq!(text, expected);
     // Each request of a batch for itself.
     let requests = [&read, &charge].map(|descriptor| json!({"domain": "shop", "descriptors": [descriptor]}));
@@ -128,10 +140,7 @@ async fn a_call_of_grpc_needs_its_rights() {
     let files = Files::new(&NAMES);
     let service = files.plan().start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let user = |hits: Option<u64>| {
-        let hits_addend = hits.map(|value| envoy_types::pb::google::protobuf::UInt64Value { value });
-        RateLimitDescriptor { hits_addend, ..descriptor(&[("user", "x")]) }
-    };
+    let user = |hits: Option<u64>| hits.map_or_else(|| descriptor(&[("user", "x")]), descriptor_with_hits);
     let refund = RateLimitDescriptor { is_negative_hits: true, ..user(Some(1)) };
     let table = [
         (user(None), [Status::Ok, Status::PermissionDenied, Status::Ok]),
@@ -170,12 +179,61 @@ fn a_changed_file_is_read_again() {
     service.log_with("cannot use token file of server.rights");
 }
 
+#[tokio::test]
+async fn a_certificate_gives_rights_to_the_calls_of_its_connection() {
+    const GATEWAY: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
+    let (authority, files) = (Authority::new(), Files::new(&["page"]));
+    let server = authority.certificate_for(&[SERVER_NAME]);
+    let gateway = authority.certificate("gateway", &[], |certificate| {
+        certificate.subject_alt_names = vec![SanType::URI(GATEWAY.try_into().expect("ASCII"))];
+    });
+    let other = authority.certificate_for(&["other.local"]);
+    let path = |path: &Path| path.display().to_string();
+    let with_tls = |plan: Plan, port: &str| {
+        plan.set(&format!("server.{port}.tls.cert_file"), path(&server.certificate))
+            .set(&format!("server.{port}.tls.key_file"), path(&server.key))
+            .set(&format!("server.{port}.tls.client_ca_file"), path(&authority.file()))
+    };
+    let plan = Plan::new(RULES)
+        .set("server.rights.charge_client_san", format!("payments.local, {GATEWAY}"))
+        .set("server.rights.read_token_files", files.list(&["page"]))
+        .server_of(module_path!())
+        .wait_for_log();
+    let service = with_tls(with_tls(plan, "grpc"), "http").start();
+    let user = |hits| request("shop", vec![descriptor_with_hits(hits)]);
+    for (identity, allowed, without_right) in [
+        (&gateway, Status::Ok, Status::PermissionDenied),
+        (&other, Status::Unauthenticated, Status::Unauthenticated),
+    ] {
+        let config = client(&[&authority], Some(identity));
+        let mut rls = Rls::connect_tls(service.grpc_port(), config).await.expect("a handshake");
+        let code = |sent: Result<_, tonic::Status>| sent.map_or_else(|status| status.code(), |_| Status::Ok);
+        assert_eq!(code(rls.send(user(1)).await), allowed);
+        assert_eq!(code(rls.send(user(0)).await), without_right);
+        // A token adds to what the certificate gives.
+        let token = [("authorization", "Bearer token-of-page")];
+        assert_eq!(code(rls.send_with(user(0), &token).await), Status::Ok);
+        let body =
+            json!({"domain": "shop", "descriptors": [json_descriptor("user", &json!({}))]}).to_string();
+        let head =
+            format!("POST /json HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}", body.len());
+        let [certificate, key] = [&identity.certificate, &identity.key].map(|file| path(file));
+        let arguments = ["-cert", &certificate, "-key", &key];
+        let printed = s_client(service.http_port(), &arguments, Some(&format!("{head}\r\n\r\n{body}")));
+        let expected = if allowed == Status::Ok { "HTTP/1.1 200 OK" } else { "HTTP/1.1 401 Unauthorized" };
+        assert!(printed.contains(expected), "{printed}");
+    }
+}
+
 #[test]
 fn a_process_with_unusable_rights_does_not_start() {
     let files = Files::new(&NAMES);
     let both = files.plan().set("server.http.usage_token_file", files.list(&["page"]));
     let Err(problem) = both.try_start() else { panic!("two settings for one question") };
     assert!(problem.log.contains("add the file to server.rights.read_token_files"), "{}", problem.log);
+    let clear = Plan::new(RULES).set("server.rights.read_client_san", "page.local");
+    let Err(problem) = clear.try_start() else { panic!("no port asks for a certificate") };
+    assert!(problem.log.contains("needs server.grpc.tls.client_ca_file or"), "{}", problem.log);
     let missing = files.plan().set("server.rights.limits_token_files", files.list(&["missing"]));
     let Err(problem) = missing.try_start() else { panic!("there is no such file") };
     assert!(problem.log.contains("server.rights: ") && problem.log.contains("missing"), "{}", problem.log);

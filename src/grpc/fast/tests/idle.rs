@@ -38,7 +38,7 @@ impl FullPort {
     async fn connect(&self, client: IpAddr) -> Option<SendRequest<Bytes>> {
         let admitted = Arc::new(self.admission.admit(client).ok()?);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        spawn(Arc::clone(&self.server).serve(theirs, placement(), admitted));
+        spawn(Arc::clone(&self.server).serve(theirs, placement(), (admitted, CertificateRights::default())));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         // The client's task answers PINGs.
         spawn(async { drop(connection.await) });

@@ -25,7 +25,7 @@ impl Miser {
     /// Takes answers until the window is exhausted.
     async fn connect(server: Arc<ConnectionServer>, admitted: Arc<Admitted>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(server.serve(theirs, placement(), admitted));
+        let served = spawn(server.serve(theirs, placement(), (admitted, CertificateRights::default())));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         let connection = end_of(connection);
         let (mut answers, mut taken) = (Vec::new(), 0);

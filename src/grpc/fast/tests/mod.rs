@@ -42,7 +42,9 @@ use super::open_calls::WorkerCounts;
 use super::placement::Placement;
 use super::routed_calls::StreamPlaces;
 use crate::decide::limiter::{Limiter, Rulebook};
-use crate::decide::{Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions, Rights};
+use crate::decide::{
+    CertificateRights, Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions, Rights,
+};
 use crate::grpc::GrpcOptions;
 use crate::grpc::head::{CALL_TIMEOUT, PATH};
 use crate::grpc::other_services::other_services;
@@ -343,8 +345,8 @@ fn admitted() -> Admitted {
     admission.admit([127, 0, 0, 1].into()).expect("the first connection")
 }
 
-fn admitted_place() -> Arc<Admitted> {
-    Arc::new(admitted())
+fn admitted_place() -> (Arc<Admitted>, CertificateRights) {
+    (Arc::new(admitted()), CertificateRights::default())
 }
 
 /// Placement of a connection that stays.

@@ -127,6 +127,7 @@ async fn play(story: Story, seconds: u64, started: Sender<u16>, stop: Cancellati
         unfinished: UnfinishedBytes::new(1 << 20),
         finish_within: Duration::from_secs(1),
         failures: None,
+        rights: Rights::default(),
     };
     process.set_live_rows().await;
     let exceptions = stop.run_until_cancelled(process.live.clone().run(Arc::default()));
