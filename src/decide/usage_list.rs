@@ -1,5 +1,5 @@
-//! Lists a rule's most used counters, for operators. It reads the keys page by page, and rests after each page, so that
-//! no decision waits for it.
+//! Lists a rule's most used counters, for operators. It finds keys page by page, reads a few counters at a time, and
+//! rests after each step, so that a decision waits for one short step at most.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::usage::LimitUsage;
 pub const MOST_LISTED: usize = 10_000;
 /// A call reads pages for this long, then answers with a cursor.
 const CALL: Duration = Duration::from_secs(1);
-/// The rest after a page, in durations of that page: a list uses at most a quarter of a core and of a server.
+/// The rest after a step, in durations of that step: a list uses at most a quarter of a core and of a server.
 const REST: u32 = 3;
-/// Counters read with one call of the store. A decision in between waits for no more than this many peeks.
-const READ_TOGETHER: usize = 32;
+/// Counters read with one call of the store.
+const READ_TOGETHER: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -129,19 +129,21 @@ pub async fn list_usage<S: Store + Listing>(
         took_ms: 0,
     };
     let start = key_start(&request.domain);
+    let rest = async |step: Instant| tokio::time::sleep(step.elapsed() * REST).await;
     loop {
-        let page_began = Instant::now();
+        let step = Instant::now();
         let page = service.store.list(&start, list.cursor.as_deref()).await?;
         let page = page.ok_or(UsageListError::Cursor)?;
+        rest(step).await;
         for keys in page.keys.chunks(READ_TOGETHER) {
+            let step = Instant::now();
             read_listed(service, keys, (&limits, &rules), &mut list).await?;
             if list.counters.len() >= 2 * request.top {
                 keep_most_used(&mut list.counters, request.top);
             }
-            tokio::task::yield_now().await;
+            rest(step).await;
         }
         list.cursor = page.next;
-        tokio::time::sleep(page_began.elapsed() * REST).await;
         if list.cursor.is_none() || began.elapsed() >= CALL {
             break;
         }
