@@ -10,7 +10,7 @@ use store::availability::Availability;
 use store::breaker::BreakerState;
 use store::deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 use store::fallback::{Fallback, Local};
-use store::leases::{ClockMargin, LeaseOptions, LeaseStats, Leased, Leases};
+use store::leases::{LeaseStats, Leased, Leases};
 use store::memory::{MemoryStats, MemoryStore};
 use store::observer::{NoopObserver, Observed};
 use store::redis::{
@@ -78,11 +78,10 @@ impl LocalCounters {
         let is_redis = settings.kind == StoreKind::Redis;
         let denials = settings.deny_cache.filter(|_| is_redis);
         let denials = denials.map(|options| (Arc::new(DenyCache::new(options)), MonotonicClock::default()));
-        let leases = LeaseOptions { horizon: settings.lease_horizon, margin: ClockMargin::default() };
         Self {
             memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)),
             denials,
-            leases: Arc::new(Leases::new(leases)),
+            leases: Arc::new(Leases::new(settings.lease_horizon)),
             has_leases: is_redis,
         }
     }

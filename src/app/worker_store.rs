@@ -151,4 +151,8 @@ impl Reset for AuthoritativeStore {
         self.forget(key);
         outcome
     }
+
+    fn borrowed(&self, key: &str) -> u64 {
+        self.leases.held(key)
+    }
 }

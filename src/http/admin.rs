@@ -240,6 +240,10 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         if let Some(exception) = exception {
             shown["exception"] = exception.as_str().into();
         }
+        let borrowed = self.service.store.borrowed(key);
+        if borrowed > 0 {
+            shown["borrowed"] = borrowed.into();
+        }
         shown
     }
 }

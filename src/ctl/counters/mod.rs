@@ -202,5 +202,7 @@ fn counter_text(counter: &Value) -> String {
         text("name"),
         text("algorithm"),
     );
-    format!("{}\n{}", escaped(state), exception.unwrap_or_default())
+    let borrowed = counter["borrowed"].as_u64();
+    let borrowed = borrowed.map(|units| format!("  lent to this instance: {units} units, not used yet\n"));
+    format!("{}\n{}{}", escaped(state), exception.unwrap_or_default(), borrowed.unwrap_or_default())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Applied, Code, Decision};
+use engine::{Applied, Code, DecidedBy, Decision};
 use http::HeaderMap;
 use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, KeyValue};
@@ -105,10 +105,13 @@ impl CallSpan {
         }
     }
 
-    /// Adds the code, and the rule of the first descriptor over its limit.
+    /// Adds the code, whether borrowed units decided a limit, and the rule of the first descriptor over its limit.
     pub fn add_decision(&mut self, decision: &Decision) {
         let Some(span) = &mut self.0 else { return };
         span.set_attribute(KeyValue::new("ratelimit.code", decision.overall.name()));
+        if decision.limit_results().any(|result| matches!(result.outcome.decided_by, DecidedBy::Lease(_))) {
+            span.set_attribute(KeyValue::new("ratelimit.decided_by", "lease"));
+        }
         let over = decision.statuses().find(|status| status.code == Code::OverLimit);
         if let Some(Applied::Limited(result)) = over.map(|status| status.applied) {
             let rule = match result.rule {

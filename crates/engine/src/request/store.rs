@@ -143,6 +143,11 @@ pub trait Reset: Send + Sync {
     /// [`StoreError`] if there is no answer in time. The counter may have been replaced.
     fn replace(&self, key: &str, charge: &Charge)
     -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+
+    /// Returns the units of a counter that this process borrowed and has not used. The counter counts them as used.
+    fn borrowed(&self, _key: &str) -> u64 {
+        0
+    }
 }
 
 /// Lists keys page by page, for operators. Delays no decision.

@@ -4,22 +4,28 @@
 use std::sync::Arc;
 
 use engine::algorithm::{Attempt, CounterReading, Kernel};
-use engine::{Charge, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Verdict};
-use smallvec::SmallVec;
+use engine::{Charge, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Report, Verdict};
 
-use super::ClockMargin;
-use super::sizing::{self, Demand, Known, LEAST_UNITS, Share};
+use super::lender::Errand;
+use super::sizing::{self, LEAST_UNITS, Share};
 
-/// A refused ask is not repeated for this long.
-const REFUSED_US: u64 = 200_000;
-/// A failed ask is not repeated for this long.
-const FAILED_US: u64 = 1_000_000;
-/// Units that were not used for this long are returned, unless calls are rarer.
+/// Unused units are returned after this long, or [`IDLE_GAPS`] if calls are rarer.
 const IDLE_US: u64 = 50_000;
-/// Gaps between calls in which unused units are kept.
-const IDLE_CALLS: u64 = 6;
-/// Most GCRA grants that a process holds of one counter. Other grants with the same place are added up.
+/// Usual gaps between calls in which unused units are kept.
+const IDLE_GAPS: u64 = 6;
+/// A new gap between calls counts as one of this many.
+const AVERAGED_GAPS: u64 = 16;
+/// Most grants of one counter that a process spends at a time.
 const MOST_GRANTS: usize = 2;
+
+/// How much the store's clock may gain on this process's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockMargin {
+    /// Thousandths by which the store's clock may run faster.
+    pub(super) per_mille: u64,
+    /// Microseconds by which it may be ahead in any case.
+    pub(super) fixed_us: u64,
+}
 
 /// A reply of the store about one counter.
 #[derive(Clone, Copy, Debug)]
@@ -34,99 +40,111 @@ impl Heard {
     fn time_us(&self, now_us: u64) -> u64 {
         self.snapshot.now_us.saturating_add(now_us.saturating_sub(self.sent_us))
     }
-
-    /// Like [`Heard::time_us`], but not behind the store even if its clock is faster by the margin.
-    fn latest_us(&self, now_us: u64, margin: ClockMargin) -> u64 {
-        let passed_us = now_us.saturating_sub(self.sent_us);
-        let ahead_us = (passed_us.saturating_mul(margin.per_mille) / 1_000).saturating_add(margin.fixed_us);
-        self.time_us(now_us).saturating_add(ahead_us)
-    }
 }
 
 /// Units of one charge, or of several whose units share their place.
 #[derive(Clone, Debug)]
 struct Held {
-    /// Different for all grants of the process.
-    serial: u64,
     left: u64,
-    grant: engine::Grant,
+    /// Units set aside for requests that wait for the store. They may come back, so they keep their places.
+    set_aside: u64,
     granted: CounterReading,
+    /// When the place that all units share ends. `None` if each unit occupies its own place.
+    end_us: Option<u64>,
 }
 
-/// Units that a sweep returns to the store.
+impl Held {
+    fn usable(&self, kernel: &Kernel, at_us: u64) -> u64 {
+        kernel.usable_units(&self.granted, at_us).saturating_sub(self.set_aside).min(self.left)
+    }
+}
+
+/// Units set aside for one charge of a request.
 #[derive(Clone, Debug)]
-pub(super) struct Return {
-    pub(super) key: Arc<str>,
-    pub(super) kernel: Kernel,
-    pub(super) cost: Cost,
-}
-
-/// Units taken from held grants for one charge.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Taken {
-    /// The serial of a grant, and units.
-    pub(super) units: SmallVec<[(u64, u64); 2]>,
-    /// The reading after the last of these grants.
-    pub(super) granted: Option<CounterReading>,
+pub(super) struct Portion {
+    /// The key of their lease. A later lease on the same counter has another one.
+    pub(super) lease: Arc<str>,
+    pub(super) units: u64,
+    granted: CounterReading,
     /// `Some` if the units cover the charge.
     pub(super) outcome: Option<Outcome>,
+    /// A postpaid charge is recorded whatever the answer.
+    pub(super) is_prepaid: bool,
+    /// `true` if the rest of the charge does not fit.
+    pub(super) is_over: bool,
+}
+
+impl Portion {
+    /// What the store decides of the charge; `None` if the units cover it.
+    pub(super) fn rest(&self, charge: &Charge) -> Option<Charge> {
+        let cost = Cost::take(charge.cost.taken() - self.units);
+        self.outcome.is_none().then(|| Charge { cost, ..charge.clone() })
+    }
+
+    /// If the store charged the rest in a later window, lets a receipt name the one of these units: an undo there
+    /// returns no unit that others were refused.
+    pub(super) fn name_window(&self, kernel: &Kernel, outcome: &mut Outcome) {
+        if let (Verdict::Fits, DecidedBy::Store(snapshot)) = (outcome.verdict, &mut outcome.decided_by)
+            && kernel.place_end_us(&self.granted) < kernel.place_end_us(&snapshot.reading)
+        {
+            snapshot.reading = self.granted;
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) hash: u64,
     pub(super) key: Arc<str>,
     pub(super) kernel: Kernel,
-    /// Different for all leases of the process.
-    pub(super) serial: u64,
     margin: ClockMargin,
     horizon_us: u64,
-    held: SmallVec<[Held; 2]>,
+    held: Vec<Held>,
     heard: Heard,
-    demand: Demand,
+    /// Thousandths of a unit that this process admits per second.
+    rate: u64,
     share: Share,
     /// With fewer usable units, the process asks for more.
     ask_below: u64,
-    is_asking: bool,
-    closed_until_us: u64,
+    /// When the process may ask again; `u64::MAX` while it is asking.
+    pub(super) asks_from_us: u64,
     /// When a unit was last spent, or the lease began.
     spent_at_us: u64,
-}
-
-/// What [`Lease::begin`] needs besides the key.
-#[derive(Debug)]
-pub(super) struct Beginning<'c> {
-    pub(super) hash: u64,
-    pub(super) serial: u64,
-    pub(super) charge: &'c Charge,
-    pub(super) heard: Heard,
-    /// Recent calls, and when the first of them was.
-    pub(super) calls: (u64, u64),
-    pub(super) horizon_us: u64,
-    pub(super) margin: ClockMargin,
+    /// Usual time between calls.
+    gap_us: u64,
 }
 
 impl Lease {
-    pub(super) fn begin(key: &str, beginning: Beginning<'_>, now_us: u64) -> Self {
-        let Beginning { hash, serial, charge, heard, calls: (calls, since_us), horizon_us, margin } =
-            beginning;
-        let demand = Demand::new((since_us, now_us), horizon_us, calls, charge.cost.taken());
+    /// Begins after `calls` like this charge from `since_us` on.
+    pub(super) fn begin(
+        (key, charge): (&str, &Charge),
+        heard: Heard,
+        (calls, since_us, now_us): (u64, u64, u64),
+        (longest_us, margin): (u64, ClockMargin),
+    ) -> Self {
+        let horizon_us = sizing::horizon_us(&charge.kernel, longest_us);
+        let passed_us = now_us.saturating_sub(since_us);
         Self {
-            hash,
             key: key.into(),
             kernel: charge.kernel,
-            serial,
             margin,
             horizon_us,
-            held: SmallVec::new(),
+            held: Vec::new(),
             heard,
-            demand,
+            rate: sizing::averaged(0, (calls.saturating_mul(charge.cost.taken()), passed_us), horizon_us),
             share: Share::default(),
             ask_below: 0,
-            is_asking: false,
-            closed_until_us: 0,
+            asks_from_us: 0,
             spent_at_us: now_us,
+            gap_us: passed_us / calls,
         }
+    }
+
+    /// The latest time that the store's clock can show.
+    fn latest_us(&self, now_us: u64) -> u64 {
+        let ClockMargin { per_mille, fixed_us } = self.margin;
+        let passed_us = now_us.saturating_sub(self.heard.sent_us);
+        let ahead_us = (passed_us.saturating_mul(per_mille) / 1_000).saturating_add(fixed_us);
+        self.heard.time_us(now_us).saturating_add(ahead_us)
     }
 
     /// Units that the process holds, even if their place is over.
@@ -134,199 +152,182 @@ impl Lease {
         self.held.iter().map(|held| held.left).sum()
     }
 
-    /// Returns the units that can be spent now. Units whose own place is over are dropped, and added to `lapsed`.
-    pub(super) fn usable(&mut self, now_us: u64, lapsed: &mut u64) -> u64 {
-        let at_us = self.heard.latest_us(now_us, self.margin);
-        let mut sum: u64 = 0;
-        for held in &mut self.held {
-            let usable = self.kernel.usable_units(&held.granted, at_us).min(held.left);
-            if matches!(self.kernel, Kernel::Gcra(_)) {
-                *lapsed += held.left - usable;
-                held.left = usable;
-            }
-            sum += usable;
-        }
-        sum
+    /// Returns the units that can be spent now.
+    pub(super) fn usable(&self, now_us: u64) -> u64 {
+        let at_us = self.latest_us(now_us);
+        self.held.iter().map(|held| held.usable(&self.kernel, at_us)).sum()
     }
 
-    /// Spends usable units on a cost, as far as they suffice. A peek spends nothing, but one usable unit answers it.
-    pub(super) fn take(&mut self, cost: Cost, now_us: u64, lapsed: &mut u64) -> Taken {
-        let (usable, mut taken) = (self.usable(now_us, lapsed), Taken::default());
-        if usable == 0 || cost.needed() > self.kernel.max_cost() {
-            return taken;
+    /// Drops the units whose own places are over, and returns how many. Call it before units are spent: later places
+    /// of a grant must not make up for ended ones.
+    pub(super) fn lapse(&mut self, now_us: u64) -> u64 {
+        let (before, at_us) = (self.held_units(), self.latest_us(now_us));
+        for held in self.held.iter_mut().filter(|held| held.end_us.is_none()) {
+            held.left = held.usable(&self.kernel, at_us);
         }
-        let at_us = self.heard.latest_us(now_us, self.margin);
-        let mut missing = cost.taken();
-        for held in &mut self.held {
-            let units = self.kernel.usable_units(&held.granted, at_us).min(held.left).min(missing);
-            if units > 0 {
-                (held.left, missing) = (held.left - units, missing - units);
-                taken.units.push((held.serial, units));
-                taken.granted = Some(held.granted);
-            }
-        }
-        if missing > 0 {
-            return taken;
-        }
-        if cost.taken() > 0 {
-            self.spent_at_us = now_us;
-            if self.demand.add(cost.taken(), now_us) {
-                self.plan(now_us);
-            }
-        }
-        taken.outcome = self.outcome(cost, usable - cost.taken(), now_us);
-        taken
+        before - self.held_units()
     }
 
-    /// The outcome if borrowed units cover a cost; `own` of them are left.
-    fn outcome(&self, cost: Cost, own: u64, now_us: u64) -> Option<Outcome> {
-        let attempt = Attempt { now_us: self.heard.time_us(now_us), cost };
-        let reading = self.kernel.reading_later(&self.heard.snapshot.reading, attempt.now_us)?;
-        let reading = self.kernel.given_back(reading, own);
-        let report = self.kernel.report(&reading, attempt, Verdict::Fits);
-        let decided_by = DecidedBy::Lease(CounterSnapshot { now_us: attempt.now_us, reading });
-        Some(Outcome { verdict: Verdict::Fits, report, decided_by })
+    /// Sets usable units aside for a charge, as far as they suffice. A peek spends nothing, but one usable unit answers
+    /// it.
+    pub(super) fn set_aside(&mut self, charge: &Charge, now_us: u64) -> Option<Portion> {
+        let (cost, kernel, at_us) = (charge.cost, self.kernel, self.latest_us(now_us));
+        if cost.needed() > kernel.max_cost() {
+            return None;
+        }
+        // Older units end first.
+        let with = |least: u64| self.held.iter().position(|held| held.usable(&kernel, at_us) >= least);
+        let index = with(cost.needed().max(1)).or_else(|| with(1))?;
+        let held = &mut self.held[index];
+        let units = held.usable(&kernel, at_us).min(cost.taken());
+        (held.left, held.set_aside) = (held.left - units, held.set_aside + units);
+        let granted = held.granted;
+        let is_covered = units == cost.taken();
+        if is_covered && units > 0 {
+            self.spend(units, now_us);
+        }
+        let outcome = if is_covered { self.outcome(charge, now_us) } else { None };
+        let is_prepaid = charge.charging == Charging::Prepaid;
+        Some(Portion { lease: Arc::clone(&self.key), units, granted, outcome, is_prepaid, is_over: false })
     }
 
-    /// Restores units of a denied request as far as their places are not over, and returns how many lapse.
-    pub(super) fn put_back(&mut self, (serial, units): (u64, u64), now_us: u64) -> u64 {
-        let at_us = self.heard.latest_us(now_us, self.margin);
-        let Some(held) = self.held.iter_mut().find(|held| held.serial == serial) else { return units };
-        let room = self.kernel.usable_units(&held.granted, at_us).saturating_sub(held.left);
-        let back = units.min(room);
+    /// The outcome of a charge that borrowed units cover.
+    fn outcome(&self, charge: &Charge, now_us: u64) -> Option<Outcome> {
+        let snapshot = self.advanced(now_us)?;
+        let (report, decided_by) = (Report::unused(0), DecidedBy::Lease(snapshot));
+        let mut outcome = Outcome { verdict: Verdict::Fits, report, decided_by };
+        free(charge, &mut outcome, self.usable(now_us));
+        Some(outcome)
+    }
+
+    /// The counter as currently known.
+    fn advanced(&self, now_us: u64) -> Option<CounterSnapshot> {
+        let now_us = self.heard.time_us(now_us);
+        let reading = self.kernel.reading_later(&self.heard.snapshot.reading, now_us)?;
+        Some(CounterSnapshot { now_us, reading })
+    }
+
+    /// Spends units that were set aside, or restores them as far as their places are not over. Returns how many are
+    /// restored.
+    pub(super) fn finish(&mut self, portion: &Portion, goes_back: bool, now_us: u64) -> u64 {
+        let at_us = self.latest_us(now_us);
+        let Some(held) = self.held.iter_mut().find(|held| held.granted == portion.granted) else { return 0 };
+        held.set_aside = held.set_aside.saturating_sub(portion.units);
+        let open = self.kernel.usable_units(&held.granted, at_us);
+        let room = open.saturating_sub(held.set_aside).saturating_sub(held.left);
+        let back = if goes_back { portion.units.min(room) } else { 0 };
         held.left += back;
-        units - back
-    }
-
-    pub(super) fn holds(&self, serial: u64) -> bool {
-        self.held.iter().any(|held| held.serial == serial)
+        back
     }
 
     /// Adds what a reply says: `recorded` is what it recorded for this process. Returns `false` if the store's clock
     /// and the process's disagree: the units can then not be trusted.
     #[must_use]
     pub(super) fn hear(&mut self, heard: Heard, recorded: u64, now_us: u64) -> bool {
-        let Heard { sent_us, snapshot } = heard;
-        if snapshot.now_us > self.heard.latest_us(now_us, self.margin) {
+        let CounterSnapshot { now_us: time_us, reading } = heard.snapshot;
+        if time_us > self.latest_us(now_us) {
             return false;
         }
-        let before = self.kernel.reading_later(&self.heard.snapshot.reading, snapshot.now_us);
-        let used = |reading: &CounterReading| self.kernel.used(reading, snapshot.now_us);
-        let growth = used(&snapshot.reading).saturating_sub(before.as_ref().map_or(0, used));
+        let before = self.kernel.reading_later(&self.heard.snapshot.reading, time_us);
+        let used = |reading: &CounterReading| self.kernel.used(reading, time_us);
+        let growth = used(&reading).saturating_sub(before.as_ref().map_or(0, used));
         if recorded > 0 {
             self.share.add(recorded, growth);
         }
-        if sent_us >= self.heard.sent_us {
+        if heard.sent_us >= self.heard.sent_us {
             self.heard = heard;
         }
         true
     }
 
-    /// Counts a call that the store admitted.
-    pub(super) fn admitted(&mut self, units: u64, now_us: u64) {
+    /// Counts a call that was admitted.
+    pub(super) fn spend(&mut self, units: u64, now_us: u64) {
+        let gap_us = now_us.saturating_sub(self.spent_at_us);
+        self.gap_us = (self.gap_us * (AVERAGED_GAPS - 1) + gap_us) / AVERAGED_GAPS;
         self.spent_at_us = now_us;
-        self.demand.add(units, now_us);
-        self.plan(now_us);
+        self.rate = sizing::averaged(self.rate, (units, gap_us), self.horizon_us);
     }
 
     /// Adds units that the store charged for this process.
-    pub(super) fn grant(&mut self, (serial, units): (u64, u64), snapshot: CounterSnapshot) {
-        let Some(grant) = self.kernel.grant(&snapshot.reading, units) else { return };
-        let has_own_places = matches!(self.kernel, Kernel::Gcra(_));
-        let same = self.held.iter_mut().find(|held| held.grant == grant && !has_own_places);
-        if let Some(held) = same {
-            held.left += units;
-            return;
+    pub(super) fn grant(&mut self, units: u64, granted: CounterReading) {
+        let end_us = self.kernel.place_end_us(&granted);
+        let is_same = |held: &&mut Held| end_us.is_some() && held.end_us == end_us;
+        match self.held.iter_mut().find(is_same) {
+            Some(held) => held.left += units,
+            None => self.held.push(Held { left: units, set_aside: 0, granted, end_us }),
         }
-        self.held.retain(|held| held.left > 0);
-        self.held.push(Held { serial, left: units, grant, granted: snapshot.reading });
-    }
-
-    /// Ends an ask. `is_refused`: `None` if it was granted.
-    pub(super) fn asked(&mut self, refusal: Option<Refusal>, now_us: u64) {
-        self.is_asking = false;
-        self.closed_until_us = match refusal {
-            None => 0,
-            Some(Refusal::Refused) => now_us.saturating_add(REFUSED_US),
-            Some(Refusal::Failed) => now_us.saturating_add(FAILED_US),
-        };
+        self.held.retain(|held| held.left + held.set_aside > 0);
     }
 
     /// Computes how many units the process should hold now. Returns this number, and the deposit.
-    fn plan(&mut self, now_us: u64) -> Option<(u64, u64)> {
-        let time_us = self.heard.time_us(now_us);
-        let reading = self.kernel.reading_later(&self.heard.snapshot.reading, time_us)?;
-        let attempt = Attempt { now_us: time_us, cost: Cost::PEEK };
-        let remaining = self.kernel.report(&reading, attempt, Verdict::Fits).remaining;
-        let known = Known { kernel: &self.kernel, reading: &reading, now_us: time_us, remaining };
-        let want = sizing::wanted(known, &self.demand, self.share, self.horizon_us);
+    pub(super) fn plan(&mut self, now_us: u64) -> Option<(u64, u64)> {
+        let snapshot = self.advanced(now_us)?;
+        let want = sizing::wanted(&self.kernel, &snapshot, self.rate, self.share, self.horizon_us);
         self.ask_below = want.div_ceil(2);
-        Some((want, sizing::deposit(known, &self.demand, want)))
+        Some((want, sizing::deposit(&self.kernel, &snapshot, self.rate, want)))
     }
 
-    /// Returns the units to ask the store for, if it is time to: an ask is then under way until [`Lease::asked`].
-    pub(super) fn ask(&mut self, now_us: u64, lapsed: &mut u64) -> Option<u64> {
-        let is_open = !self.is_asking && now_us >= self.closed_until_us;
-        let own = if is_open && self.ask_below > 0 { self.usable(now_us, lapsed) } else { u64::MAX };
+    /// Returns an ask if it is time for one. It is then under way until `asks_from_us` is set again.
+    pub(super) fn ask(&mut self, now_us: u64) -> Option<Errand> {
+        if now_us < self.asks_from_us || self.ask_below == 0 {
+            return None;
+        }
+        let own = self.usable(now_us);
         if own >= self.ask_below {
             return None;
         }
         let (want, deposit) = self.plan(now_us)?;
-        let units = want.saturating_sub(own).saturating_add(deposit);
-        let grants = self.held.iter().filter(|held| held.left > 0).count();
-        let is_full = matches!(self.kernel, Kernel::Gcra(_)) && grants >= MOST_GRANTS;
-        self.is_asking = own < self.ask_below && want >= LEAST_UNITS && units >= LEAST_UNITS && !is_full;
-        self.is_asking.then_some(units)
+        let (units, at_us) = (want.saturating_sub(own).saturating_add(deposit), self.latest_us(now_us));
+        let grants = self.held.iter().filter(|held| held.usable(&self.kernel, at_us) > 0).count();
+        let is_due = own < self.ask_below && want >= LEAST_UNITS && units >= LEAST_UNITS;
+        if !is_due || grants >= MOST_GRANTS {
+            return None;
+        }
+        self.asks_from_us = u64::MAX;
+        Some(self.errand(Cost::take(units)))
+    }
+
+    pub(super) fn errand(&self, cost: Cost) -> Errand {
+        Errand { key: Arc::clone(&self.key), kernel: self.kernel, cost }
     }
 
     /// Takes out the units that this process no longer uses: all if it is idle or `is_stopping`, else those whose
-    /// place is over. Returns what goes back to the store; the others are added to `lapsed`.
-    pub(super) fn sweep(&mut self, (now_us, is_stopping): (u64, bool), lapsed: &mut u64) -> Vec<Return> {
-        self.usable(now_us, lapsed);
-        let at_us = self.heard.latest_us(now_us, self.margin);
-        let is_idle = is_stopping || self.is_idle(now_us);
-        let mut returns = Vec::new();
+    /// shared place is over. Returns what goes back to the store, and how many units lapse.
+    pub(super) fn sweep(&mut self, now_us: u64, is_stopping: bool) -> (Vec<Errand>, u64) {
+        let (at_us, is_idle) = (self.latest_us(now_us), is_stopping || self.is_idle(now_us));
+        let (mut returns, mut lapsed) = (Vec::new(), self.lapse(now_us));
         for held in std::mem::take(&mut self.held) {
-            let has_ended = self.kernel.place_end_us(&held.granted).is_some_and(|end_us| end_us <= at_us);
-            match self.kernel {
-                _ if !is_idle && !has_ended => self.held.push(held),
-                _ if held.left == 0 => {}
-                // An undo would move the places of later units.
-                Kernel::Gcra(_) => *lapsed += held.left,
-                kernel => {
-                    let cost = Cost::undo(held.left, held.grant);
-                    returns.push(Return { key: Arc::clone(&self.key), kernel, cost });
-                }
+            let has_ended = held.end_us.is_some_and(|end_us| end_us <= at_us);
+            if !is_idle && !has_ended {
+                self.held.push(held);
+                continue;
+            }
+            // An undo would move the places of later units, if each unit occupies its own.
+            let grant = held.end_us.and_then(|_| self.kernel.grant(&held.granted, held.left));
+            match grant.filter(|_| held.left > 0) {
+                Some(grant) => returns.push(self.errand(Cost::undo(held.left, grant))),
+                None => lapsed += held.left,
             }
         }
-        returns
+        (returns, lapsed)
     }
 
     fn is_idle(&self, now_us: u64) -> bool {
-        let idle_us = self.demand.time_of_calls(IDLE_CALLS).max(IDLE_US);
-        now_us.saturating_sub(self.spent_at_us) >= idle_us
+        now_us.saturating_sub(self.spent_at_us) >= (self.gap_us * IDLE_GAPS).max(IDLE_US)
     }
 
     /// `true` if nothing is held, asked for or used, so the lease can end.
     pub(super) fn is_over(&self, now_us: u64) -> bool {
-        self.held.is_empty() && !self.is_asking && self.is_idle(now_us)
+        self.held.is_empty() && self.asks_from_us != u64::MAX && self.is_idle(now_us)
     }
 }
 
-/// Why an ask brought no units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The units do not fit.
-    Refused,
-    /// No answer. It is unknown whether the units were charged, so they are never spent and never returned.
-    Failed,
-}
-
-/// The charge of an ask, or of a return.
-pub(super) fn charge(kernel: Kernel, cost: Cost) -> Charge {
-    let (charging, role) = match cost.is_refund() {
-        true => (Charging::Postpaid, engine::Role::Booked),
-        false => (Charging::Prepaid, engine::Role::Enforce),
-    };
-    Charge { kernel, cost, charging, role, on_store_failure: engine::FailurePolicy::Error }
+/// Changes an outcome to report `own` units as free. They count as taken in the store, but this process holds them.
+pub(super) fn free(charge: &Charge, outcome: &mut Outcome, own: u64) {
+    use DecidedBy::{DenyCache, Lease, Store};
+    let (Store(snapshot) | DenyCache(snapshot) | Lease(snapshot)) = &mut outcome.decided_by else { return };
+    snapshot.reading = charge.kernel.given_back(snapshot.reading, own);
+    let attempt = Attempt { now_us: snapshot.now_us, cost: charge.cost };
+    let report = charge.kernel.report(&snapshot.reading, attempt, outcome.verdict);
+    outcome.report = Report { remaining: report.remaining.max(own), ..report };
 }

@@ -4,82 +4,65 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
-use engine::algorithm::{Attempt, Kernel};
-use engine::{Charges, Cost, DecidedBy, Store, StoreError};
+use engine::algorithm::Kernel;
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store};
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::lease::{Lease, Return, charge};
 use super::table::{Leases, SWEEP_US};
 
 /// Most asks that wait for the task. A process sends one per key at a time.
-const WAITING_ASKS: usize = 4_096;
+pub(super) const WAITING_ASKS: usize = 4_096;
 /// Longest time in which a stopping process returns its units.
 const STOP_WITHIN: Duration = Duration::from_millis(250);
 
-/// A charge ahead of the requests that need it.
+/// Units to ask for, or an undo of unused ones.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
-    /// [`Lease::serial`].
-    pub(super) lease: u64,
+pub(super) struct Errand {
+    /// Of the lease: a later one on the same counter has another allocation.
     pub(super) key: Arc<str>,
     pub(super) kernel: Kernel,
-    pub(super) units: u64,
+    pub(super) cost: Cost,
 }
-
-impl Ask {
-    pub(super) fn of(lease: &Lease, units: u64) -> Self {
-        Self { lease: lease.serial, key: Arc::clone(&lease.key), kernel: lease.kernel, units }
-    }
-}
-
-/// Sends asks to the task.
-pub(super) type Asks = mpsc::Sender<Ask>;
 
 /// Asks for units and returns them, through the store below the layer.
 #[derive(Debug)]
 pub struct Lender<S, C> {
-    below: Arc<S>,
-    leases: Arc<Leases>,
-    clock: C,
-    pub(super) asks: mpsc::Receiver<Ask>,
+    pub(super) below: Arc<S>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) clock: C,
+    pub(super) asks: mpsc::Receiver<Errand>,
 }
 
 impl<S: Store, C: Clock> Lender<S, C> {
-    pub(super) fn new(below: Arc<S>, leases: Arc<Leases>, clock: C) -> (Asks, Self) {
-        let (sender, asks) = mpsc::channel(WAITING_ASKS);
-        (sender, Self { below, leases, clock, asks })
-    }
-
     /// Runs until `stop`, or until the layer is dropped. Then returns all units, within 250 ms.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(Duration::from_micros(SWEEP_US));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let Self { below, leases, clock, asks } = &mut self;
-        let lending = Lending { below, leases, clock };
-        let (mut asking, mut returning) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (below, leases, clock) = (&*below, &*leases, &*clock);
+        let run = |errand| run(below, leases, clock, errand);
+        let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 ask = asks.recv() => match ask {
-                    Some(ask) => asking.push(lending.ask(ask)),
+                    Some(ask) => running.push(run(ask)),
                     None => break,
                 },
-                Some(()) = asking.next() => {}
-                Some(()) = returning.next() => {}
-                _ = ticks.tick(), if !lending.leases.is_empty() => {
-                    let returns = lending.leases.sweep(lending.clock.now_us());
-                    returning.extend(returns.into_iter().map(|unused| lending.give_back(unused)));
+                Some(()) = running.next() => {}
+                _ = ticks.tick(), if !leases.is_empty() => {
+                    running.extend(leases.sweep(clock.now_us()).into_iter().map(run));
                 }
             }
         }
         let finish = async {
-            while asking.next().await.is_some() || returning.next().await.is_some() {}
-            lending.give_all_back().await;
+            while running.next().await.is_some() {}
+            running.extend(leases.take_out(clock.now_us(), true).into_iter().map(run));
+            while running.next().await.is_some() {}
         };
         if tokio::time::timeout(STOP_WITHIN, finish).await.is_err() {
             tracing::warn!("the store did not take back all unused units in time; they count as used");
@@ -87,41 +70,16 @@ impl<S: Store, C: Clock> Lender<S, C> {
     }
 }
 
-/// The calls of a [`Lender`].
-#[derive(Debug)]
-pub(super) struct Lending<'l, S, C> {
-    pub(super) below: &'l S,
-    pub(super) leases: &'l Leases,
-    pub(super) clock: &'l C,
-}
-
-impl<S: Store, C: Clock> Lending<'_, S, C> {
-    async fn decide(&self, key: &str, kernel: Kernel, cost: Cost) -> Result<engine::Outcome, StoreError> {
-        let mut charges = Charges::default();
-        charges.push(charge(kernel, cost), |text| text.push_str(key));
-        Ok(self.below.decide(&charges).await?.by_charge[0])
-    }
-
-    pub(super) async fn ask(&self, ask: Ask) {
-        let sent_us = self.clock.now_us();
-        let result = self.decide(&ask.key, ask.kernel, Cost::take(ask.units)).await;
-        self.leases.asked(&ask, result.as_ref(), (sent_us, self.clock.now_us()));
-    }
-
-    pub(super) async fn give_back(&self, unused: Return) {
-        let Return { key, kernel, cost } = unused;
-        let has_returned =
-            self.decide(&key, kernel, cost).await.is_ok_and(|outcome| match outcome.decided_by {
-                DecidedBy::Store(after) => {
-                    kernel.has_returned(&after.reading, Attempt { now_us: after.now_us, cost })
-                }
-                _ => false,
-            });
-        self.leases.returned(&key, cost.refunded(), has_returned);
-    }
-
-    pub(super) async fn give_all_back(&self) {
-        let returns = self.leases.close(self.clock.now_us());
-        join_all(returns.into_iter().map(|unused| self.give_back(unused))).await;
-    }
+pub(super) async fn run<S: Store, C: Clock>(below: &S, leases: &Leases, clock: &C, errand: Errand) {
+    let Errand { ref key, kernel, cost } = errand;
+    let (charging, role) = match cost.is_refund() {
+        true => (Charging::Postpaid, Role::Booked),
+        false => (Charging::Prepaid, Role::Enforce),
+    };
+    let mut charges = Charges::default();
+    let charge = Charge { kernel, cost, charging, role, on_store_failure: FailurePolicy::Error };
+    charges.push(charge, |text| text.push_str(key));
+    let sent_us = clock.now_us();
+    let result = below.decide(&charges).await.map(|outcomes| outcomes.by_charge[0]);
+    leases.answered(&errand, result.as_ref(), (sent_us, clock.now_us()));
 }

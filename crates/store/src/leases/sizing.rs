@@ -1,7 +1,8 @@
 //! How many units a process borrows: from its demand, its share of the counter's growth, and what is left of the
 //! limit. Nothing here can exceed a limit: a wrong size is refused, or returned unused.
 
-use engine::algorithm::{CounterReading, Kernel};
+use engine::algorithm::{Attempt, Kernel, Verdict};
+use engine::{Cost, CounterSnapshot};
 
 /// Fewer units are not worth a call.
 pub(super) const LEAST_UNITS: u64 = 4;
@@ -13,8 +14,6 @@ const WINDOW_PARTS: u64 = 8;
 const BURST_PARTS: u64 = 16;
 /// Shortest time over which a rate is averaged.
 const SHORTEST_AVERAGE_US: u64 = 200_000;
-/// A rate is updated this many times in the time over which it is averaged.
-const UPDATES: u64 = 16;
 /// Rates count thousandths of a unit per second.
 const PER_UNIT_AND_US: u128 = 1_000 * 1_000_000;
 
@@ -27,61 +26,16 @@ pub(super) fn horizon_us(kernel: &Kernel, longest_us: u64) -> u64 {
     own_us.min(longest_us)
 }
 
-/// What this process admits on one counter, as moving averages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Demand {
-    /// Thousandths of a unit per second.
-    units_rate: u64,
-    /// Thousandths of a call per second.
-    calls_rate: u64,
-    /// Not yet part of the rates.
-    new_units: u64,
-    new_calls: u64,
-    since_us: u64,
-    average_us: u64,
+/// Adds a call to a rate: its units, and the time since the call before. For a process that plans for `horizon_us`.
+pub(super) fn averaged(rate: u64, (units, passed_us): (u64, u64), horizon_us: u64) -> u64 {
+    let average_us = u128::from(horizon_us.max(SHORTEST_AVERAGE_US));
+    let sum = u128::from(rate) * average_us + u128::from(units) * PER_UNIT_AND_US;
+    u64::try_from(sum / (average_us + u128::from(passed_us))).unwrap_or(u64::MAX)
 }
 
-impl Demand {
-    /// Begins with `calls` of `units` each in a time from and to, for a process that plans for `horizon_us`.
-    pub(super) fn new((from_us, to_us): (u64, u64), horizon_us: u64, calls: u64, units: u64) -> Self {
-        let average_us = horizon_us.max(SHORTEST_AVERAGE_US);
-        let mut demand = Self { average_us, since_us: to_us, ..Self::default() };
-        let passed_us = to_us.saturating_sub(from_us);
-        demand.units_rate = demand.averaged(0, calls.saturating_mul(units), passed_us);
-        demand.calls_rate = demand.averaged(0, calls, passed_us);
-        demand
-    }
-
-    /// Counts one admitted call. Returns `true` if the rates changed.
-    pub(super) fn add(&mut self, units: u64, now_us: u64) -> bool {
-        self.new_units = self.new_units.saturating_add(units);
-        self.new_calls += 1;
-        let passed_us = now_us.saturating_sub(self.since_us);
-        let is_due = passed_us >= self.average_us / UPDATES;
-        if is_due {
-            self.units_rate = self.averaged(self.units_rate, self.new_units, passed_us);
-            self.calls_rate = self.averaged(self.calls_rate, self.new_calls, passed_us);
-            (self.new_units, self.new_calls, self.since_us) = (0, 0, now_us);
-        }
-        is_due
-    }
-
-    fn averaged(&self, rate: u64, new: u64, passed_us: u64) -> u64 {
-        let (average_us, passed_us) = (u128::from(self.average_us), u128::from(passed_us));
-        let sum = u128::from(rate) * average_us + u128::from(new) * PER_UNIT_AND_US;
-        u64::try_from(sum / (average_us + passed_us)).unwrap_or(u64::MAX)
-    }
-
-    /// Units that this process admits within `us`.
-    fn within(&self, us: u64) -> u64 {
-        u64::try_from(u128::from(self.units_rate) * u128::from(us) / PER_UNIT_AND_US).unwrap_or(u64::MAX)
-    }
-
-    /// Time in which this many calls usually come, in microseconds.
-    pub(super) fn time_of_calls(&self, calls: u64) -> u64 {
-        let us = u128::from(calls) * PER_UNIT_AND_US / u128::from(self.calls_rate.max(1));
-        u64::try_from(us).unwrap_or(u64::MAX)
-    }
+/// Units that come at this rate within `us`.
+fn within(rate: u64, us: u64) -> u64 {
+    u64::try_from(u128::from(rate) * u128::from(us) / PER_UNIT_AND_US).unwrap_or(u64::MAX)
 }
 
 /// This process's part of what all processes record on one counter.
@@ -115,53 +69,45 @@ impl Share {
     }
 }
 
-/// A counter as currently known, for sizing the next lease.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'k> {
-    pub(super) kernel: &'k Kernel,
-    /// Advanced to `now_us`.
-    pub(super) reading: &'k CounterReading,
-    /// The store's time, microseconds since the epoch.
-    pub(super) now_us: u64,
-    /// Units that still fit.
-    pub(super) remaining: u64,
-}
-
-/// Returns how many units the process should hold, planning for `horizon_us`.
-pub(super) fn wanted(known: Known<'_>, demand: &Demand, share: Share, horizon_us: u64) -> u64 {
-    let left_us = known.kernel.place_end_us(known.reading).map(|end_us| end_us.saturating_sub(known.now_us));
-    let by_demand = demand.within(horizon_us.min(left_us.unwrap_or(u64::MAX)));
-    by_demand.min(share.of(known.remaining) / SHARE_PARTS)
+/// Returns how many units the process should hold, planning for `horizon_us`. `known`: the counter now.
+pub(super) fn wanted(
+    kernel: &Kernel,
+    known: &CounterSnapshot,
+    rate: u64,
+    share: Share,
+    horizon_us: u64,
+) -> u64 {
+    let CounterSnapshot { now_us, ref reading } = *known;
+    let left_us = kernel.place_end_us(reading).map_or(u64::MAX, |end_us| end_us.saturating_sub(now_us));
+    let attempt = Attempt { now_us, cost: Cost::PEEK };
+    let remaining = kernel.report(reading, attempt, Verdict::Fits).remaining;
+    within(rate, horizon_us.min(left_us)).min(share.of(remaining) / SHARE_PARTS)
 }
 
 /// Returns the units to borrow in addition to `want`, so that enough places begin late: in a calm
 /// bucket, the first places of a grant pass before they can be spent.
-pub(super) fn deposit(known: Known<'_>, demand: &Demand, want: u64) -> u64 {
-    let Kernel::Gcra(k) = known.kernel else { return 0 };
+pub(super) fn deposit(kernel: &Kernel, known: &CounterSnapshot, rate: u64, want: u64) -> u64 {
+    let Kernel::Gcra(k) = kernel else { return 0 };
     // What drains while all these units are spent.
     let drained = u128::from(want) * u128::from(k.limit()) * PER_UNIT_AND_US
-        / (u128::from(demand.units_rate.max(1)) * u128::from(k.period_us()));
+        / (u128::from(rate.max(1)) * u128::from(k.period_us()));
     let drained = u64::try_from(drained).unwrap_or(u64::MAX);
-    drained.saturating_sub(known.kernel.used(known.reading, known.now_us)).saturating_sub(want)
+    drained.saturating_sub(kernel.used(&known.reading, known.now_us)).saturating_sub(want)
 }
 
 #[cfg(test)]
 mod tests {
     use engine::Pacing;
-    use engine::algorithm::{FixedWindow, Gcra, Tat, WindowState};
+    use engine::algorithm::{CounterReading, FixedWindow, Gcra, Tat, WindowState};
 
     use super::*;
 
     const SECOND_US: u64 = 1_000_000;
 
-    /// The demand at `rate` units per second.
-    fn steady(rate: u64, horizon_us: u64) -> Demand {
-        let mut demand = Demand::new((0, 0), horizon_us, 0, 0);
-        let step_us = SECOND_US / rate;
-        (1..=10 * rate).for_each(|call| {
-            demand.add(1, call * step_us);
-        });
-        demand
+    /// The rate after ten seconds of calls, `per_second` of them.
+    fn steady(per_second: u64, horizon_us: u64) -> u64 {
+        let call = (1, SECOND_US / per_second);
+        (0..10 * per_second).fold(0, |rate, _| averaged(rate, call, horizon_us))
     }
 
     #[test]
@@ -175,11 +121,12 @@ mod tests {
 
     #[test]
     fn a_rate_follows_the_calls() {
-        for rate in [5, 100, 2_000] {
-            let demand = steady(rate, SECOND_US);
-            assert!(demand.within(SECOND_US).abs_diff(rate) <= 1 + rate / 10, "{rate}: {demand:?}");
-            let gap_us = demand.time_of_calls(6);
-            assert!(gap_us.abs_diff(6 * SECOND_US / rate) <= gap_us / 5, "{rate}: {demand:?}");
+        for per_second in [5, 100, 2_000] {
+            let rate = steady(per_second, SECOND_US);
+            assert!(
+                within(rate, SECOND_US).abs_diff(per_second) <= 1 + per_second / 10,
+                "{per_second}: {rate}"
+            );
         }
     }
 
@@ -196,12 +143,11 @@ mod tests {
     #[test]
     fn a_process_takes_a_quarter_of_its_share_and_plans_no_further_than_the_window() {
         let kernel = Kernel::FixedWindow(FixedWindow::new(10_000, SECOND_US));
-        let (demand, mut share) = (steady(2_000, 125_000), Share::default());
+        let (rate, mut share) = (steady(2_000, 125_000), Share::default());
         (0..50).for_each(|_| share.add(1, 4));
         let want = |now_us: u64, remaining: u64| {
             let reading = CounterReading::Window(WindowState { index: 0, count: 10_000 - remaining });
-            let known = Known { kernel: &kernel, reading: &reading, now_us, remaining };
-            wanted(known, &demand, share, 125_000)
+            wanted(&kernel, &CounterSnapshot { now_us, reading }, rate, share, 125_000)
         };
         assert!(want(0, 10_000).abs_diff(250) <= 10, "{}", want(0, 10_000));
         assert!(want(0, 160).abs_diff(10) <= 1, "a quarter of a quarter: {}", want(0, 160));
@@ -212,10 +158,10 @@ mod tests {
     fn a_calm_bucket_needs_a_deposit() {
         // 100 units per second of a limit of 1,000.
         let kernel = Kernel::Gcra(Gcra::new(1_000, SECOND_US, 1_000, Pacing::Meter));
-        let demand = steady(100, SECOND_US);
+        let rate = steady(100, SECOND_US);
         let deposit = |used_us: u64| {
             let reading = CounterReading::Tat(Tat { whole_us: SECOND_US + used_us, fraction: 0 });
-            deposit(Known { kernel: &kernel, reading: &reading, now_us: SECOND_US, remaining: 0 }, &demand, 6)
+            deposit(&kernel, &CounterSnapshot { now_us: SECOND_US, reading }, rate, 6)
         };
         assert!(deposit(0).abs_diff(54) <= 6, "60 ms at 1,000 per second: {}", deposit(0));
         assert!(deposit(30_000).abs_diff(24) <= 6, "{}", deposit(30_000));

@@ -2,16 +2,17 @@
 //! as one borrower.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::algorithm::{Attempt, Verdict};
-use engine::{Charge, DecidedBy, Outcome, StoreError};
+use engine::{Charge, CounterSnapshot, DecidedBy, Outcome, StoreError};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::lease::{Beginning, Heard, Lease, Refusal, Return, Taken};
-use super::lender::Ask;
+use super::lease::{ClockMargin, Heard, Lease, Portion};
+use super::lender::Errand;
 use super::sizing;
 
 /// More shards than cores, so that two workers rarely need the same one.
@@ -24,29 +25,11 @@ const CELLS: usize = 64;
 const HOT_CALLS: u64 = 4;
 /// Between two sweeps.
 pub(super) const SWEEP_US: u64 = 50_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseOptions {
-    /// Longest time for which the process borrows units ahead.
-    pub horizon: Duration,
-    pub margin: ClockMargin,
-}
-
-/// How much the store's clock may gain on this process's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockMargin {
-    /// Thousandths by which the store's clock may run faster.
-    pub per_mille: u64,
-    /// Microseconds by which it may be ahead in any case.
-    pub fixed_us: u64,
-}
-
-impl Default for ClockMargin {
-    /// A tenth, which is more than programs that correct a clock use, and half a millisecond.
-    fn default() -> Self {
-        Self { per_mille: 100, fixed_us: 500 }
-    }
-}
+/// A refused ask is not repeated for this long.
+const REFUSED_US: u64 = 200_000;
+/// A failed ask is not repeated for this long. It is unknown whether its units were charged, so they are never spent
+/// and never returned.
+const FAILED_US: u64 = 1_000_000;
 
 /// Since startup, except for `keys` and `held`. When nothing is under way, `granted` is the sum of `spent`,
 /// `returned`, `lapsed` and `held`.
@@ -68,41 +51,6 @@ pub struct LeaseStats {
     pub decisions: u64,
 }
 
-/// Units set aside for one charge of a request.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Portion {
-    hash: u64,
-    pub(super) taken: Taken,
-}
-
-impl Portion {
-    pub(super) fn units(&self) -> u64 {
-        self.taken.units.iter().map(|(_, units)| units).sum()
-    }
-
-    /// Returns a covered charge's outcome after its request was denied.
-    pub(super) fn given_back(&self, charge: &Charge, outcome: Outcome) -> Outcome {
-        let DecidedBy::Lease(mut snapshot) = outcome.decided_by else { return outcome };
-        snapshot.reading = charge.kernel.given_back(snapshot.reading, self.units());
-        let attempt = Attempt { now_us: snapshot.now_us, cost: charge.cost };
-        let report = charge.kernel.report(&snapshot.reading, attempt, outcome.verdict);
-        Outcome { report, decided_by: DecidedBy::Lease(snapshot), ..outcome }
-    }
-
-    /// Returns the store's outcome for a charge's rest. If the store charged the rest in a later window, a receipt
-    /// names the earlier one: an undo there returns no unit that others were refused.
-    pub(super) fn in_first_window(&self, charge: &Charge, outcome: Outcome) -> Outcome {
-        let (Some(granted), DecidedBy::Store(mut snapshot)) = (self.taken.granted, outcome.decided_by) else {
-            return outcome;
-        };
-        let is_later = charge.kernel.place_end_us(&granted) != charge.kernel.place_end_us(&snapshot.reading);
-        if is_later && outcome.verdict == Verdict::Fits {
-            snapshot.reading = granted;
-        }
-        Outcome { decided_by: DecidedBy::Store(snapshot), ..outcome }
-    }
-}
-
 /// Recent calls for a key without a lease.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -115,37 +63,28 @@ struct Cell {
 struct Shard {
     leases: HashTable<Lease>,
     cells: [Cell; CELLS],
-    granted: u64,
-    lapsed: u64,
+    stats: LeaseStats,
 }
 
 impl Shard {
     /// Drops a key's lease: what it holds lapses.
-    fn drop_lease(&mut self, hash: u64, key: &str) -> bool {
-        let Ok(found) = self.leases.find_entry(hash, |lease| *lease.key == *key) else { return false };
-        let (lease, _) = found.remove();
-        self.lapsed += lease.held_units();
-        true
+    fn drop_lease(&mut self, hash: u64, key: &str) {
+        if let Ok(found) = self.leases.find_entry(hash, |lease| *lease.key == *key) {
+            self.stats.lapsed += found.remove().0.held_units();
+        }
     }
 
-    /// The key's lease, if there is one for the charge's kernel, and the sum of lapsed units.
-    fn lease_for(&mut self, hash: u64, (key, charge): (&str, &Charge)) -> Option<(&mut Lease, &mut u64)> {
-        let lease = self.leases.find_mut(hash, |lease| *lease.key == *key)?;
-        (lease.kernel == charge.kernel).then_some((lease, &mut self.lapsed))
-    }
-
-    /// Counts a call for a key without a lease. Once the key is hot, returns the calls, and when the first of them was.
-    fn is_hot(&mut self, hash: u64, horizon_us: u64, now_us: u64) -> Option<(u64, u64)> {
+    /// Counts a call for a key without a lease. Once the key is hot, returns when the first call was.
+    fn is_hot(&mut self, hash: u64, horizon_us: u64, now_us: u64) -> Option<u64> {
         let cell = &mut self.cells[usize::try_from(hash >> 6).unwrap_or(usize::MAX) % CELLS];
-        let is_recent = now_us.saturating_sub(cell.since_us) < horizon_us;
-        if !is_recent {
+        if now_us.saturating_sub(cell.since_us) >= horizon_us {
             *cell = Cell { hash, calls: 0, since_us: now_us };
         }
         if cell.hash != hash {
             return None;
         }
         cell.calls += 1;
-        (cell.calls >= HOT_CALLS).then(|| (cell.calls, std::mem::take(cell).since_us))
+        (cell.calls >= HOT_CALLS).then(|| std::mem::take(cell).since_us)
     }
 }
 
@@ -155,99 +94,73 @@ pub struct Leases {
     shards: Box<[Mutex<Shard>]>,
     hasher: DefaultHashBuilder,
     longest_us: u64,
-    margin: ClockMargin,
-    /// Current leases: without any, a request looks up nothing.
-    count: AtomicUsize,
-    is_closed: AtomicBool,
-    serials: AtomicU64,
+    pub(super) margin: ClockMargin,
     swept_us: AtomicU64,
-    spent: AtomicU64,
-    returned: AtomicU64,
-    /// By result: granted, refused, failed.
-    asks: [AtomicU64; 3],
     decisions: AtomicU64,
 }
 
 impl Leases {
+    /// `horizon`: longest time for which the process borrows units ahead. The store's clock may run faster than the
+    /// process's by a tenth, which is more than programs that correct a clock use, and be ahead by half a millisecond.
     #[must_use]
-    pub fn new(options: LeaseOptions) -> Self {
-        let shard =
-            || Shard { leases: HashTable::new(), cells: [Cell::default(); CELLS], granted: 0, lapsed: 0 };
+    pub fn new(horizon: Duration) -> Self {
+        let (leases, stats) = (HashTable::new, LeaseStats::default());
+        let shard = || Mutex::new(Shard { leases: leases(), cells: [Cell::default(); CELLS], stats });
         Self {
-            shards: std::iter::repeat_with(|| Mutex::new(shard())).take(SHARDS).collect(),
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             // A table is small and bounded, so chosen collisions cost little.
             hasher: DefaultHashBuilder::default(),
-            longest_us: u64::try_from(options.horizon.as_micros()).unwrap_or(u64::MAX),
-            margin: options.margin,
-            count: AtomicUsize::new(0),
-            is_closed: AtomicBool::new(false),
-            serials: AtomicU64::new(1),
+            longest_us: u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX),
+            margin: ClockMargin { per_mille: 100, fixed_us: 500 },
             swept_us: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-            returned: AtomicU64::new(0),
-            asks: Default::default(),
             decisions: AtomicU64::new(0),
         }
     }
 
     #[must_use]
     pub fn stats(&self) -> LeaseStats {
-        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let [asks_granted, asks_refused, asks_failed] = self.asks.each_ref().map(read);
-        let (spent, returned, decisions) = (read(&self.spent), read(&self.returned), read(&self.decisions));
-        let calls = LeaseStats {
-            spent,
-            returned,
-            decisions,
-            asks_granted,
-            asks_refused,
-            asks_failed,
-            ..LeaseStats::default()
-        };
-        self.shards.iter().map(|shard| shard.lock()).fold(calls, |sum, shard| LeaseStats {
+        let decisions = self.decisions.load(Ordering::Relaxed);
+        self.locked().fold(LeaseStats { decisions, ..LeaseStats::default() }, |sum, shard| LeaseStats {
             keys: sum.keys + shard.leases.len() as u64,
             held: sum.held + shard.leases.iter().map(Lease::held_units).sum::<u64>(),
-            granted: sum.granted + shard.granted,
-            lapsed: sum.lapsed + shard.lapsed,
-            ..sum
+            granted: sum.granted + shard.stats.granted,
+            spent: sum.spent + shard.stats.spent,
+            returned: sum.returned + shard.stats.returned,
+            lapsed: sum.lapsed + shard.stats.lapsed,
+            asks_granted: sum.asks_granted + shard.stats.asks_granted,
+            asks_refused: sum.asks_refused + shard.stats.asks_refused,
+            asks_failed: sum.asks_failed + shard.stats.asks_failed,
+            decisions,
         })
     }
 
-    /// Returns the unspent units that the process holds of a counter.
-    #[cfg(test)]
-    pub(super) fn held(&self, key: &str) -> u64 {
-        let hash = self.hash(key);
+    /// Returns the units of a counter that the process borrowed and has not used.
+    #[must_use]
+    pub fn held(&self, key: &str) -> u64 {
+        let hash = self.hasher.hash_one(key);
         self.shard(hash).leases.find(hash, |lease| *lease.key == *key).map_or(0, Lease::held_units)
     }
 
     /// Drops a counter's lease, because an operator resets or sets the counter. Call it before and after the change.
     pub fn forget(&self, key: &str) {
-        let hash = self.hash(key);
-        self.drop_lease(&mut self.shard(hash), hash, key);
-    }
-
-    fn drop_lease(&self, shard: &mut Shard, hash: u64, key: &str) {
-        if shard.drop_lease(hash, key) {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
+        let hash = self.hasher.hash_one(key);
+        self.shard(hash).drop_lease(hash, key);
     }
 
     /// Drops all leases, without returning their units: the store may not remember the charges.
     pub fn forget_all(&self) {
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            self.count.fetch_sub(shard.leases.len(), Ordering::Relaxed);
+        for mut shard in self.locked() {
             let held: u64 = shard.leases.drain().map(|lease| lease.held_units()).sum();
-            shard.lapsed += held;
+            shard.stats.lapsed += held;
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.locked().all(|shard| shard.leases.is_empty())
     }
 
-    fn hash(&self, key: &str) -> u64 {
-        self.hasher.hash_one(key)
+    fn locked(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(Mutex::lock)
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
@@ -255,51 +168,33 @@ impl Leases {
         self.shards[usize::try_from(hash >> 32).unwrap_or(0) % SHARDS].lock()
     }
 
-    fn serial(&self) -> u64 {
-        self.serials.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Sets units aside for a charge. Also returns an ask that is due.
-    pub(super) fn set_aside(&self, (key, charge): (&str, &Charge), now_us: u64) -> (Portion, Option<Ask>) {
-        if self.is_empty() {
-            return (Portion::default(), None);
-        }
-        let hash = self.hash(key);
-        let mut shard = self.shard(hash);
-        let Some((lease, lapsed)) = shard.lease_for(hash, (key, charge)) else {
-            return (Portion::default(), None);
-        };
-        let taken = lease.take(charge.cost, now_us, lapsed);
-        let ask = self.ask(lease, now_us, lapsed);
-        (Portion { hash, taken }, ask)
+    pub(super) fn set_aside(
+        &self,
+        (key, charge): (&str, &Charge),
+        now_us: u64,
+    ) -> (Option<Portion>, Option<Errand>) {
+        let hash = self.hasher.hash_one(key);
+        let Shard { leases, stats, .. } = &mut *self.shard(hash);
+        let found = leases.find_mut(hash, |lease| *lease.key == *key);
+        let Some(lease) = found.filter(|lease| lease.kernel == charge.kernel) else { return (None, None) };
+        stats.lapsed += lease.lapse(now_us);
+        (lease.set_aside(charge, now_us), lease.ask(now_us))
     }
 
-    fn ask(&self, lease: &mut Lease, now_us: u64, lapsed: &mut u64) -> Option<Ask> {
-        let units = if self.is_closed.load(Ordering::Relaxed) { None } else { lease.ask(now_us, lapsed) };
-        units.map(|units| Ask::of(lease, units))
-    }
-
-    pub(super) fn spent(&self, units: u64) {
-        self.spent.fetch_add(units, Ordering::Relaxed);
+    /// Spends set aside units, or restores them. If their place or their lease is over, they lapse.
+    pub(super) fn finish(&self, portion: &Portion, goes_back: bool, now_us: u64) {
+        let hash = self.hasher.hash_one(&*portion.lease);
+        let Shard { leases, stats, .. } = &mut *self.shard(hash);
+        let lease = leases.find_mut(hash, |lease| Arc::ptr_eq(&lease.key, &portion.lease));
+        let back = lease.map_or(0, |lease| lease.finish(portion, goes_back, now_us));
+        *if goes_back { &mut stats.lapsed } else { &mut stats.spent } += portion.units - back;
     }
 
     /// The portions decided a request without the store.
-    pub(super) fn decided(&self, portions: &[Portion]) {
-        self.spent(portions.iter().map(Portion::units).sum());
+    pub(super) fn decided(&self, portions: &[Option<Portion>], now_us: u64) {
         self.decisions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Restores a portion's units. If their place or their lease is over, they lapse.
-    pub(super) fn put_back(&self, portion: &Portion, now_us: u64) {
-        if portion.taken.units.is_empty() {
-            return;
-        }
-        let mut shard = self.shard(portion.hash);
-        let Shard { leases, lapsed, .. } = &mut *shard;
-        for &(serial, units) in &portion.taken.units {
-            let lease = leases.find_mut(portion.hash, |lease| lease.holds(serial));
-            *lapsed += lease.map_or(units, |lease| lease.put_back((serial, units), now_us));
-        }
+        portions.iter().flatten().for_each(|portion| self.finish(portion, false, now_us));
     }
 
     /// Records the answer to a charge from below, of which `recorded` units were recorded. A lease
@@ -309,158 +204,146 @@ impl Leases {
         (key, charge): (&str, &Charge),
         (outcome, recorded): (&Outcome, u64),
         (sent_us, now_us): (u64, u64),
-    ) -> (u64, Option<Ask>) {
-        let hash = self.hash(key);
+    ) -> (u64, Option<Errand>) {
+        let hash = self.hasher.hash_one(key);
         let is_admitted = outcome.verdict == Verdict::Fits && recorded > 0;
-        let heard = match outcome.decided_by {
-            DecidedBy::Store(snapshot) => Some(Heard { sent_us, snapshot }),
-            _ => None,
-        };
+        let heard = of_store(outcome).map(|snapshot| Heard { sent_us, snapshot });
         let mut shard = self.shard(hash);
-        let Some((lease, lapsed)) = shard.lease_for(hash, (key, charge)) else {
-            if let Some(heard) = heard.filter(|_| is_admitted) {
-                self.begin(&mut shard, hash, (key, charge), (heard, now_us));
+        let Shard { leases, stats, .. } = &mut *shard;
+        let Some(lease) = leases.find_mut(hash, |lease| *lease.key == *key) else {
+            let horizon_us = sizing::horizon_us(&charge.kernel, self.longest_us);
+            if let Some(heard) = heard.filter(|_| is_admitted)
+                && let Some(since_us) = shard.is_hot(hash, horizon_us, now_us)
+                && shard.leases.len() < LEASES_PER_SHARD
+            {
+                self.begin(&mut shard, hash, (key, charge), (heard, since_us, now_us));
             }
             return (0, None);
         };
+        // A lease of another kernel ends once it is idle.
+        if lease.kernel != charge.kernel {
+            return (0, None);
+        }
+        stats.lapsed += lease.lapse(now_us);
         if heard.is_some_and(|heard| !lease.hear(heard, recorded, now_us)) {
-            self.drop_lease(&mut shard, hash, key);
+            shard.drop_lease(hash, key);
             return (0, None);
         }
         if is_admitted {
-            lease.admitted(charge.cost.taken(), now_us);
+            lease.spend(charge.cost.taken(), now_us);
+            lease.plan(now_us);
         }
-        (lease.usable(now_us, lapsed), self.ask(lease, now_us, lapsed))
+        (lease.usable(now_us), lease.ask(now_us))
     }
 
-    /// Begins a lease if the key is hot, and there is room.
     fn begin(
         &self,
         shard: &mut Shard,
         hash: u64,
-        (key, charge): (&str, &Charge),
-        (heard, now_us): (Heard, u64),
+        charged: (&str, &Charge),
+        (heard, since_us, now_us): (Heard, u64, u64),
     ) {
-        let horizon_us = sizing::horizon_us(&charge.kernel, self.longest_us);
-        let Some(calls) = shard.is_hot(hash, horizon_us, now_us) else { return };
-        // A lease of another kernel ends once it is idle.
-        let is_taken = shard.leases.find(hash, |lease| *lease.key == *key).is_some();
-        if shard.leases.len() < LEASES_PER_SHARD && !is_taken {
-            let (serial, margin) = (self.serial(), self.margin);
-            let beginning = Beginning { hash, serial, charge, heard, calls, horizon_us, margin };
-            self.insert(shard, Lease::begin(key, beginning, now_us));
-        }
+        let calls = (HOT_CALLS, since_us, now_us);
+        let lease = Lease::begin(charged, heard, calls, (self.longest_us, self.margin));
+        shard.leases.insert_unique(hash, lease, |lease| self.hasher.hash_one(&*lease.key));
     }
 
-    fn insert(&self, shard: &mut Shard, lease: Lease) {
-        shard.leases.insert_unique(lease.hash, lease, |lease| lease.hash);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records the answer to an ask.
-    pub(super) fn asked(
+    /// Records the answer to an errand.
+    pub(super) fn answered(
         &self,
-        ask: &Ask,
+        errand: &Errand,
         result: Result<&Outcome, &StoreError>,
         (sent_us, now_us): (u64, u64),
     ) {
-        let refusal = match result {
-            Ok(outcome) if outcome.verdict == Verdict::Fits => None,
-            Ok(_) => Some(Refusal::Refused),
-            Err(_) => Some(Refusal::Failed),
-        };
-        let place = match refusal {
-            None => 0,
-            Some(Refusal::Refused) => 1,
-            Some(Refusal::Failed) => 2,
-        };
-        self.asks[place].fetch_add(1, Ordering::Relaxed);
-        let granted = if refusal.is_none() { ask.units } else { 0 };
-        let snapshot = result.ok().and_then(|outcome| match outcome.decided_by {
-            DecidedBy::Store(snapshot) => Some(snapshot),
-            _ => None,
-        });
-        let (hash, serial) = (self.hash(&ask.key), self.serial());
+        let Errand { ref key, kernel, cost } = *errand;
+        let hash = self.hasher.hash_one(&**key);
         let mut shard = self.shard(hash);
-        shard.granted += granted;
-        let found = shard.leases.find_mut(hash, |lease| lease.serial == ask.lease);
-        let Some(lease) = found else {
+        let Shard { leases, stats, .. } = &mut *shard;
+        let snapshot = result.ok().and_then(of_store);
+        if cost.is_refund() {
+            let attempt = |now_us| Attempt { now_us, cost };
+            let is_undone =
+                |after: CounterSnapshot| kernel.has_returned(&after.reading, attempt(after.now_us));
+            let sum = if snapshot.is_some_and(is_undone) { &mut stats.returned } else { &mut stats.lapsed };
+            *sum += cost.refunded();
+            return;
+        }
+        let (count, pause_us, granted) = match result.map(|outcome| outcome.verdict) {
+            Ok(Verdict::Fits) => (&mut stats.asks_granted, 0, cost.taken()),
+            Ok(Verdict::Over) => (&mut stats.asks_refused, REFUSED_US, 0),
+            Err(_) => (&mut stats.asks_failed, FAILED_US, 0),
+        };
+        *count += 1;
+        stats.granted += granted;
+        let Some(lease) = leases.find_mut(hash, |lease| Arc::ptr_eq(&lease.key, key)) else {
             // The lease was dropped meanwhile.
-            shard.lapsed += granted;
+            stats.lapsed += granted;
             return;
         };
-        lease.asked(refusal, now_us);
+        lease.asks_from_us = now_us.saturating_add(pause_us);
         let Some(snapshot) = snapshot else { return };
-        if lease.hear(Heard { sent_us, snapshot }, granted, now_us) {
-            if granted > 0 {
-                lease.grant((serial, granted), snapshot);
-            }
-        } else {
-            shard.lapsed += granted;
-            self.drop_lease(&mut shard, hash, &ask.key);
+        let is_trusted = lease.hear(Heard { sent_us, snapshot }, granted, now_us);
+        if granted > 0 {
+            lease.grant(granted, snapshot.reading);
+        }
+        if !is_trusted {
+            shard.drop_lease(hash, key);
         }
     }
 
-    /// An ask for any number of units, of a lease that begins if there is none.
-    #[cfg(test)]
-    pub(super) fn ask_for(
-        &self,
-        (key, kernel, units): (&str, engine::algorithm::Kernel, u64),
-        snapshot: engine::CounterSnapshot,
-        now_us: u64,
-    ) -> Ask {
-        let (hash, charge) = (self.hash(key), super::lease::charge(kernel, engine::Cost::take(1)));
-        let mut shard = self.shard(hash);
-        if shard.lease_for(hash, (key, &charge)).is_none() {
-            let (serial, heard) = (self.serial(), Heard { sent_us: now_us, snapshot });
-            let horizon_us = sizing::horizon_us(&kernel, self.longest_us);
-            let (charge, calls, margin) = (&charge, (HOT_CALLS, now_us), self.margin);
-            let beginning = Beginning { hash, serial, charge, heard, calls, horizon_us, margin };
-            self.insert(&mut shard, Lease::begin(key, beginning, now_us));
+    /// Takes out what the process no longer uses, about once per [`SWEEP_US`] whatever the number of workers.
+    pub(super) fn sweep(&self, now_us: u64) -> Vec<Errand> {
+        if now_us.saturating_sub(self.swept_us.load(Ordering::Relaxed)) < SWEEP_US / 2 {
+            return Vec::new();
         }
-        let (lease, _) = shard.lease_for(hash, (key, &charge)).expect("a lease");
-        Ask::of(lease, units)
+        self.swept_us.store(now_us, Ordering::Relaxed);
+        self.take_out(now_us, false)
     }
 
-    /// Records whether the store accepted returned units.
-    pub(super) fn returned(&self, key: &str, units: u64, has_returned: bool) {
-        if has_returned {
-            self.returned.fetch_add(units, Ordering::Relaxed);
-        } else {
-            self.shard(self.hash(key)).lapsed += units;
-        }
-    }
-
-    /// Takes out what the process no longer uses, at most once per [`SWEEP_US`] whatever the number of workers.
-    pub(super) fn sweep(&self, now_us: u64) -> Vec<Return> {
-        let swept_us = self.swept_us.load(Ordering::Relaxed);
-        let is_due = now_us.saturating_sub(swept_us) >= SWEEP_US / 2;
-        let claim =
-            |_| self.swept_us.compare_exchange(swept_us, now_us, Ordering::Relaxed, Ordering::Relaxed).ok();
-        match is_due.then_some(()).and_then(claim) {
-            Some(_) => self.take_out(now_us, false),
-            None => Vec::new(),
-        }
-    }
-
-    /// Ends all leases, and begins no more. Units that are granted later are to be taken out by another call.
-    pub(super) fn close(&self, now_us: u64) -> Vec<Return> {
-        self.is_closed.store(true, Ordering::Relaxed);
-        self.take_out(now_us, true)
-    }
-
-    fn take_out(&self, now_us: u64, is_stopping: bool) -> Vec<Return> {
+    /// Takes out what the process no longer uses, or everything.
+    pub(super) fn take_out(&self, now_us: u64, is_stopping: bool) -> Vec<Errand> {
         let mut returns = Vec::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            let Shard { leases, lapsed, .. } = &mut *shard;
-            let before = leases.len();
+        for mut shard in self.locked() {
+            let Shard { leases, stats, .. } = &mut *shard;
             leases.retain(|lease| {
-                returns.extend(lease.sweep((now_us, is_stopping), lapsed));
+                let (unused, lapsed) = lease.sweep(now_us, is_stopping);
+                returns.extend(unused);
+                stats.lapsed += lapsed;
                 !lease.is_over(now_us)
             });
-            self.count.fetch_sub(before - leases.len(), Ordering::Relaxed);
         }
         returns
+    }
+}
+
+fn of_store(outcome: &Outcome) -> Option<CounterSnapshot> {
+    if let DecidedBy::Store(snapshot) = outcome.decided_by { Some(snapshot) } else { None }
+}
+
+#[cfg(test)]
+mod testing {
+    use engine::{Charging, Cost, FailurePolicy, Role};
+
+    use super::*;
+
+    impl Leases {
+        /// An ask for any number of units, of a lease that begins if there is none.
+        pub(in super::super) fn ask_for(
+            &self,
+            (key, kernel, units): (&str, engine::algorithm::Kernel, u64),
+            snapshot: CounterSnapshot,
+            now_us: u64,
+        ) -> Errand {
+            let (hash, cost) = (self.hasher.hash_one(key), Cost::take(1));
+            let (charging, role, on_store_failure) = (Charging::Prepaid, Role::Enforce, FailurePolicy::Error);
+            let charge = Charge { kernel, cost, charging, role, on_store_failure };
+            let mut shard = self.shard(hash);
+            let is_it = |lease: &Lease| *lease.key == *key && lease.kernel == kernel;
+            if shard.leases.find(hash, is_it).is_none() {
+                let heard = Heard { sent_us: now_us, snapshot };
+                self.begin(&mut shard, hash, (key, &charge), (heard, now_us, now_us));
+            }
+            shard.leases.find(hash, is_it).expect("a lease").errand(Cost::take(units))
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::Verdict;
-use engine::algorithm::FixedWindow;
+use engine::algorithm::{FixedWindow, Gcra};
+use engine::{Pacing, Verdict};
 
 use super::*;
 use crate::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
@@ -35,15 +35,19 @@ fn hit(key: &'static str, kernel: Kernel, charging: Charging) -> Hit {
     Hit { key, kernel, cost: Cost::take(1), charging, role: Role::Enforce }
 }
 
-/// A layer over `below`, with 10 units of the key `{a}`.
-fn holding<S: Store>(below: S, memory: &Memory, clock: &TestClock) -> (Leased<S, TestClock>, Arc<Leases>) {
-    let options = LeaseOptions { horizon: Duration::from_secs(1), margin: EXACT };
-    let leases = Arc::new(Leases::new(options));
+/// A layer over `below`, with units of the key `{a}`.
+fn holding<S: Store>(
+    below: S,
+    memory: &Memory,
+    clock: &TestClock,
+    (kernel, units): (Kernel, u64),
+) -> (Leased<S, TestClock>, Arc<Leases>) {
+    let leases = exact();
     let (layer, _lender) = Leased::new(below, Arc::clone(&leases), Arc::clone(clock));
-    let snapshot = peek(memory, "{a}", window(100)).decided_by.snapshot().expect("a counter");
-    let ask = leases.ask_for(("{a}", window(100), 10), snapshot, clock.now_us());
-    now(Lending { below: memory, leases: &leases, clock }.ask(ask));
-    assert_eq!(leases.held("{a}"), 10);
+    let snapshot = peek(memory, "{a}", kernel).decided_by.snapshot().expect("a counter");
+    let ask = leases.ask_for(("{a}", kernel, units), snapshot, clock.now_us());
+    now(lender::run(memory, &leases, clock, ask));
+    assert_eq!(leases.held("{a}"), units);
     (layer, leases)
 }
 
@@ -52,7 +56,7 @@ fn held_units_decide_while_the_store_fails_and_go_back_if_the_request_does_not_p
     let clock = Arc::new(ManualClock::at(T0));
     let memory = memory(&clock);
     let flaky = Flaky { memory: Arc::clone(&memory), fails: AtomicBool::new(true) };
-    let (layer, leases) = holding(flaky, &memory, &clock);
+    let (layer, leases) = holding(flaky, &memory, &clock, (window(100), 10));
     let [a, b] = ["{a}", "{b}"].map(|key| hit(key, window(100), Charging::Prepaid));
     let alone = now(layer.decide(&request(&[a]))).expect("the units of the process decide");
     assert!(matches!(alone.by_charge[0].decided_by, DecidedBy::Lease(_)));
@@ -84,7 +88,7 @@ fn held_units_come_before_a_denial_in_the_cache() {
     let options = DenyCacheOptions { max_age: Duration::from_secs(60), max_keys: 10, store_reserves: false };
     let cache = Arc::new(DenyCache::new(options));
     let denied = DenyCached::new(Arc::clone(&memory), Some((Arc::clone(&cache), Arc::clone(&clock))));
-    let (layer, leases) = holding(denied, &memory, &clock);
+    let (layer, leases) = holding(denied, &memory, &clock, (window(100), 10));
     let mut large = hit("{a}", window(100), Charging::Prepaid);
     large.cost = Cost::take(95);
     // Another process exhausts the limit.
@@ -104,4 +108,26 @@ fn held_units_come_before_a_denial_in_the_cache() {
         now(layer.decide(&request(&[small]))).expect("an answer").by_charge[0].verdict == Verdict::Fits
     };
     assert_eq!((0..20).filter(fits).count(), 10);
+}
+
+/// The story of `units_that_are_set_aside_keep_their_places` in the engine's laws.
+#[test]
+fn units_that_come_back_do_not_make_up_for_ended_places() {
+    let clock = Arc::new(ManualClock::at(T0));
+    let memory = memory(&clock);
+    let flaky = Flaky { memory: Arc::clone(&memory), fails: AtomicBool::new(true) };
+    let bucket = Kernel::Gcra(Gcra::new(10, 1_000_000, 20, Pacing::Meter));
+    let (layer, leases) = holding(flaky, &memory, &clock, (bucket, 20));
+    let one = hit("{a}", bucket, Charging::Prepaid);
+    let five = Hit { cost: Cost::take(5), ..one };
+    let b = hit("{b}", window(100), Charging::Prepaid);
+    let waiting = now(layer.decide(&request(&[five, b]))).expect_err("b has no answer");
+    clock.set(T0 + 600_000);
+    for _ in 0..4 {
+        assert_eq!(now(layer.decide(&request(&[one]))).expect("held").by_charge[0].verdict, Verdict::Fits);
+    }
+    clock.set(T0 + 800_000);
+    drop(waiting);
+    let stats = leases.stats();
+    assert_eq!((stats.held, stats.spent, stats.lapsed), (10, 4, 6), "12 places are left");
 }

@@ -34,7 +34,7 @@ fn answer(process: &Process, kernel: Kernel, charging: Charging, step: Step) -> 
         }
         Return => {
             let before = process.leases.stats().returned;
-            now(process.lending().give_all_back());
+            process.give_all_back();
             let returned = process.leases.stats().returned - before;
             return format!("{returned} returned");
         }

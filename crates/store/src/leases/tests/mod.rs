@@ -14,15 +14,20 @@ use engine::{
 };
 use futures_util::FutureExt;
 
-use super::lender::{Ask, Lending};
-use super::{ClockMargin, LeaseOptions, Leased, Leases, Lender};
+use super::lease::ClockMargin;
+use super::lender::{self, Errand};
+use super::{Leased, Leases, Lender};
 use crate::memory::{MemoryOptions, MemoryStore};
 
 type TestClock = Arc<ManualClock>;
 type Memory = Arc<MemoryStore<TestClock>>;
 
-/// No margin: all clocks are one.
-const EXACT: ClockMargin = ClockMargin { per_mille: 0, fixed_us: 0 };
+/// Without a margin: all clocks are one.
+fn exact() -> Arc<Leases> {
+    let mut leases = Leases::new(Duration::from_secs(1));
+    leases.margin = ClockMargin { per_mille: 0, fixed_us: 0 };
+    Arc::new(leases)
+}
 
 /// Returns what a future that does not wait returns.
 fn now<T>(future: impl Future<Output = T>) -> T {
@@ -63,8 +68,7 @@ struct Process {
 
 impl Process {
     fn new(memory: &Memory, clock: &TestClock) -> Self {
-        let horizon = Duration::from_secs(1);
-        let leases = Arc::new(Leases::new(LeaseOptions { horizon, margin: EXACT }));
+        let leases = exact();
         let (layer, lender) = Leased::new(Arc::clone(memory), Arc::clone(&leases), Arc::clone(clock));
         Self { layer, lender, leases, memory: Arc::clone(memory), clock: Arc::clone(clock) }
     }
@@ -73,14 +77,18 @@ impl Process {
         now(self.layer.decide(&request(hits))).expect("memory does not fail")
     }
 
-    fn lending(&self) -> Lending<'_, Memory, TestClock> {
-        Lending { below: &self.memory, leases: &self.leases, clock: &self.clock }
+    fn run(&self, errand: Errand) {
+        now(lender::run(&self.memory, &self.leases, &self.clock, errand));
+    }
+
+    fn give_all_back(&self) {
+        self.leases.take_out(self.clock.now_us(), true).into_iter().for_each(|unused| self.run(unused));
     }
 
     /// Asks for a number of units, whatever the demand is. Returns `true` if they were granted.
     fn ask(&self, key: &str, kernel: Kernel, units: u64) -> bool {
         let granted = self.leases.stats().asks_granted;
-        now(self.lending().ask(self.ask_for(key, kernel, units)));
+        self.run(self.ask_for(key, kernel, units));
         self.leases.stats().asks_granted > granted
     }
 
@@ -99,10 +107,10 @@ impl Process {
         charges.push(charge, |text| text.push_str(key));
         drop(now(self.memory.decide(&charges)));
         let now_us = self.clock.now_us();
-        self.leases.asked(&ask, Err(&StoreError::Timeout), (now_us, now_us));
+        self.leases.answered(&ask, Err(&StoreError::Timeout), (now_us, now_us));
     }
 
-    fn ask_for(&self, key: &str, kernel: Kernel, units: u64) -> Ask {
+    fn ask_for(&self, key: &str, kernel: Kernel, units: u64) -> Errand {
         let snapshot = peek(&self.memory, key, kernel).decided_by.snapshot().expect("a counter");
         self.leases.ask_for((key, kernel, units), snapshot, self.clock.now_us())
     }
@@ -110,13 +118,13 @@ impl Process {
     /// Sends the asks that are due.
     fn send_asks(&mut self) {
         while let Ok(ask) = self.lender.asks.try_recv() {
-            now(self.lending().ask(ask));
+            self.run(ask);
         }
     }
 
     fn sweep(&self) {
         for unused in self.leases.sweep(self.clock.now_us()) {
-            now(self.lending().give_back(unused));
+            self.run(unused);
         }
     }
 }

@@ -230,6 +230,40 @@ fn a_hot_key_is_decided_without_the_store_and_an_idle_one_holds_nothing() {
     }
 }
 
+/// One process sends ten times as much as each of three others, 1.2 times the limit in all.
+#[test]
+fn unequal_processes_get_the_shares_that_they_get_without_leases() {
+    let kernel = Kernel::FixedWindow(FixedWindow::new(2_000, SECOND_US));
+    let hit =
+        Hit { key: KEYS[0], kernel, cost: Cost::take(1), charging: Charging::Prepaid, role: Role::Enforce };
+    let play = |has_leases: bool| {
+        let clock = Arc::new(ManualClock::at(1_700_000_000 * SECOND_US));
+        let memory = memory(&clock);
+        let mut processes: [Process; 4] = std::array::from_fn(|_| Process::new(&memory, &clock));
+        let (mut random, mut admitted) = (fastrand::Rng::with_seed(1), [0_u64; 4]);
+        for call in 0..5 * 2_400 {
+            clock.set(clock.now_us() + random.u64(0..=2 * SECOND_US / 2_400));
+            let who = random.usize(0..13).saturating_sub(9);
+            let outcomes = match has_leases {
+                true => processes[who].decide(&[hit]),
+                false => now(memory.decide(&request(&[hit]))).expect("memory does not fail"),
+            };
+            admitted[who] += u64::from(outcomes.by_charge[0].verdict == Verdict::Fits);
+            processes[who].send_asks();
+            if call % 120 == 0 {
+                processes.iter().for_each(Process::sweep);
+            }
+        }
+        (admitted, processes.iter().map(|process| process.leases.stats().decisions).sum::<u64>())
+    };
+    let ((with, decisions), (without, _)) = (play(true), play(false));
+    for (with_leases, without_leases) in with.iter().zip(&without) {
+        assert!(with_leases.abs_diff(*without_leases) * 20 <= *without_leases, "{with:?} {without:?}");
+    }
+    let [all, all_without] = [with, without].map(|admitted| admitted.iter().sum::<u64>());
+    assert!(all * 1_000 >= all_without * 999 && decisions * 2 > all, "{all} {all_without} {decisions}");
+}
+
 /// Rare keys are not leased.
 #[test]
 fn a_cold_key_is_decided_in_the_store() {

@@ -7,6 +7,9 @@
 //! therefore end at the limit's rate, one by one.
 
 use super::Kernel;
+use crate::limit::algorithm::calendar_window::CalendarState;
+use crate::limit::algorithm::fixed_window::WindowState;
+use crate::limit::algorithm::sliding_window::BucketState;
 use crate::limit::algorithm::state::CounterReading;
 
 impl Kernel {
@@ -40,27 +43,21 @@ impl Kernel {
     /// Returns the reading without `units` that were taken but not spent, for reports. They were granted in the
     /// window or interval of the reading.
     #[must_use]
-    pub fn given_back(&self, reading: CounterReading, units: u64) -> CounterReading {
-        use CounterReading::{Buckets, Calendar, Log, Nothing, Tat, Tokens, Window};
-        match (self, reading) {
-            (_, Window(mut state)) => {
-                state.count = state.count.saturating_sub(units);
-                Window(state)
+    pub fn given_back(&self, mut reading: CounterReading, units: u64) -> CounterReading {
+        match &mut reading {
+            CounterReading::Window(WindowState { count: used, .. })
+            | CounterReading::Calendar(CalendarState { count: used, .. })
+            | CounterReading::Buckets(BucketState { current: used, .. }) => {
+                *used = used.saturating_sub(units)
             }
-            (_, Calendar(mut state)) => {
-                state.count = state.count.saturating_sub(units);
-                Calendar(state)
+            CounterReading::Tokens(state) => state.tokens = state.tokens.saturating_add_unsigned(units),
+            CounterReading::Tat(tat) => {
+                if let Self::Gcra(k) = self {
+                    *tat = k.minus(*tat, k.drain(units)).unwrap_or_default();
+                }
             }
-            (_, Buckets(mut state)) => {
-                state.current = state.current.saturating_sub(units);
-                Buckets(state)
-            }
-            (_, Tokens(mut state)) => {
-                state.tokens = state.tokens.saturating_add_unsigned(units);
-                Tokens(state)
-            }
-            (Self::Gcra(k), Tat(tat)) => Tat(k.minus(tat, k.drain(units)).unwrap_or_default()),
-            (_, Tat(_) | Log(_) | Nothing) => reading,
+            CounterReading::Log(_) | CounterReading::Nothing => {}
         }
+        reading
     }
 }

@@ -16,12 +16,15 @@ enum LeftOut {
     LostPlace,
     /// A returned unit is not spent.
     Returned,
+    /// Units that are set aside keep their places until their request is decided.
+    SetAside,
 }
 
 /// Units of one charge that a process holds.
 #[derive(Clone, Debug)]
 struct Held {
     left: u64,
+    set_aside: u64,
     granted: CounterReading,
     grant: Grant,
 }
@@ -29,10 +32,11 @@ struct Held {
 impl Held {
     fn usable(&self, kernel: &Kernel, now_us: u64, rule: LeftOut) -> u64 {
         let at_us = if rule == LeftOut::Place { now_us.saturating_sub(10) } else { now_us };
-        kernel.usable_units(&self.granted, at_us)
+        let kept = if rule == LeftOut::SetAside { 0 } else { self.set_aside };
+        kernel.usable_units(&self.granted, at_us).saturating_sub(kept)
     }
 
-    /// Returns at most `units` that can be spent at `now_us`, and no longer holds them.
+    /// Sets aside at most `units` that can be spent at `now_us`.
     fn take(&mut self, kernel: &Kernel, (now_us, units): (u64, u64), rule: LeftOut) -> u64 {
         let usable = self.usable(kernel, now_us, rule).min(self.left);
         if rule != LeftOut::LostPlace {
@@ -40,10 +44,18 @@ impl Held {
         }
         let taken = usable.min(units);
         self.left -= taken;
+        self.set_aside += taken;
         taken
     }
 
+    /// Spends units that were set aside.
+    fn spend(&mut self, units: u64) -> u64 {
+        self.set_aside -= units;
+        units
+    }
+
     fn put_back(&mut self, kernel: &Kernel, (now_us, units): (u64, u64), rule: LeftOut) {
+        self.set_aside -= units;
         let room = self.usable(kernel, now_us, rule).saturating_sub(self.left);
         self.left += units.min(room);
     }
@@ -56,8 +68,8 @@ struct Story {
     now_us: u64,
     rule: LeftOut,
     held: Vec<Held>,
-    /// Units set aside for a request in flight: the index in `held`, and the units.
-    set_aside: Vec<(usize, u64)>,
+    /// Units set aside for a request in flight: the index in `held`, the time, and the units.
+    set_aside: Vec<(usize, u64, u64)>,
     spent: Vec<(u64, u64)>,
 }
 
@@ -94,7 +106,7 @@ impl Story {
             let attempt = Attempt { now_us: self.now_us, cost: Cost::take(units) };
             let granted = kernel.reading(self.counter.state.as_ref(), attempt);
             let grant = kernel.grant(&granted, units).expect("a kernel with a counter");
-            self.held.push(Held { left: units, granted, grant });
+            self.held.push(Held { left: units, set_aside: 0, granted, grant });
         }
     }
 
@@ -105,6 +117,7 @@ impl Story {
         let at_us = self.now_us + self.random.within(0..=1) * self.random.within(0..=9);
         let taken = self.held[index].take(&kernel, (at_us, units), self.rule);
         if taken == units || self.charge(units - taken) {
+            self.held[index].spend(taken);
             self.spent.push((self.now_us, units));
         } else {
             self.held[index].put_back(&kernel, (at_us, taken), self.rule);
@@ -135,12 +148,16 @@ impl Story {
             (4..=6, Some(index)) => self.request(index, units),
             (7, Some(index)) => {
                 let taken = self.held[index].take(&kernel, (self.now_us, units), self.rule);
-                self.set_aside.push((index, taken));
+                self.set_aside.push((index, self.now_us, taken));
             }
             (8, _) => {
                 // Another limit of the request may deny it.
-                let Some((index, taken)) = self.set_aside.pop() else { return };
-                self.held[index].put_back(&kernel, (self.now_us, taken), self.rule);
+                let Some((index, at_us, taken)) = self.set_aside.pop() else { return };
+                if self.random.within(0..=1) == 0 {
+                    self.spent.push((at_us, self.held[index].spend(taken)));
+                } else {
+                    self.held[index].put_back(&kernel, (self.now_us, taken), self.rule);
+                }
             }
             (_, Some(index)) => self.give_back(index),
         }
@@ -152,6 +169,7 @@ impl Story {
             self.step();
         }
         self.check_conservation();
+        self.spent.sort_unstable();
         excess(&self.counter.kernel, &self.spent)
     }
 
@@ -227,6 +245,28 @@ fn returning_places_of_gcra_would_exceed_the_bound() {
         (T0 + 10, kernel.usable_units(&granted, T0 + 10).min(3)),
     ];
     assert_eq!((admitted, excess(&kernel, &admitted)), ([(T0 + 10, 20), (T0 + 10, 3)], 3));
+}
+
+/// While 5 units wait, 8 of 20 places end, and 4 units are spent in others. Coming back, the 5 must not fill up what can
+/// still be spent: the 4 were spent after places ended.
+#[test]
+fn units_that_are_set_aside_keep_their_places() {
+    let kernel = Kernel::Gcra(Gcra::new(1, 1, 20, Pacing::Meter));
+    let excess_without = |rule| {
+        let mut counter = Counter::new(kernel);
+        assert_eq!(counter.take(T0, 20).0, Verdict::Fits);
+        let granted = kernel.reading(counter.state.as_ref(), Attempt { now_us: T0, cost: Cost::take(20) });
+        let grant = kernel.grant(&granted, 20).expect("a grant");
+        let mut held = Held { left: 20, set_aside: 0, granted, grant };
+        let waiting = held.take(&kernel, (T0, 5), rule);
+        let four = held.take(&kernel, (T0 + 6, 4), rule);
+        held.spend(four);
+        held.put_back(&kernel, (T0 + 8, waiting), rule);
+        let rest = held.take(&kernel, (T0 + 8, 20), rule);
+        let of_counter = counter.peek(T0 + 8).remaining;
+        excess(&kernel, &[(T0 + 6, four), (T0 + 8, rest), (T0 + 8, of_counter)])
+    };
+    assert_eq!((excess_without(LeftOut::Nothing), excess_without(LeftOut::SetAside)), (0, 2));
 }
 
 #[test]
