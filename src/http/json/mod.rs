@@ -39,7 +39,7 @@ pub(super) async fn decide<S: Store + 'static>(
     }
 }
 
-fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
+pub(super) fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
         return NoDecision::TooLong(format!("the body has more than the {max} bytes allowed").into());
     }
@@ -54,7 +54,7 @@ fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
     Ok(request)
 }
 
-fn unread(error: serde_json::Error) -> NoDecision {
+pub(super) fn unread(error: serde_json::Error) -> NoDecision {
     NoDecision::Quoting { text: "the body is not a request in JSON", cause: error.to_string().into() }
 }
 
@@ -64,12 +64,22 @@ impl From<Answer<'_>> for Response {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         };
-        let body = answer_json(answer).to_string();
+        let AnswerJson(fields) = answer.into();
+        let body = Value::Object(fields).to_string();
         (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
-fn answer_json(answer: Answer<'_>) -> Value {
+/// The fields of an answer.
+pub(super) struct AnswerJson(pub(super) Map<String, Value>);
+
+impl From<Answer<'_>> for AnswerJson {
+    fn from(answer: Answer<'_>) -> Self {
+        Self(answer_fields(answer))
+    }
+}
+
+fn answer_fields(answer: Answer<'_>) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert("overallCode".to_owned(), answer.overall.name().into());
     if !answer.statuses.is_empty() {
@@ -83,7 +93,7 @@ fn answer_json(answer: Answer<'_>) -> Value {
     if let Some(metadata) = answer.metadata {
         fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
     }
-    Value::Object(fields)
+    fields
 }
 
 fn status_json(status: DescriptorStatus<'_>) -> Value {
