@@ -87,15 +87,26 @@ impl<S: Store> Handler<S> {
             Ok(request) => request,
             Err(error) => return self.refuse(error, span),
         };
-        span.add_request(&request.domain, request.descriptors.len());
-        let answer = |decision: &Decision| {
-            span.add_decision(decision);
-            A::from(Answer::new(&request, decision, response))
-        };
-        match self.limiter.decide(&request, answer).await {
+        let answer = |decision: &Decision| A::from(Answer::new(&request, decision, response));
+        match self.decide_read(&request, answer, span).await {
             Ok(answer) => Ok(answer),
             Err(error) => self.refuse(error, span),
         }
+    }
+
+    /// Decides a request that was read. Does not count a failure.
+    pub(super) async fn decide_read<A>(
+        &self,
+        request: &Request,
+        answer: impl FnOnce(&Decision) -> A,
+        span: &mut CallSpan,
+    ) -> Result<A, NoDecision> {
+        span.add_request(&request.domain, request.descriptors.len());
+        let answer = |decision: &Decision| {
+            span.add_decision(decision);
+            answer(decision)
+        };
+        self.limiter.decide(request, answer).await
     }
 
     /// Counts and logs a failed call. The settings can turn an invalid request into a denial.
@@ -103,12 +114,17 @@ impl<S: Store> Handler<S> {
     where
         A: for<'a> From<Answer<'a>>,
     {
-        let error = self.failures.record(error);
-        span.add_failure(error.failure());
+        let error = self.fail(error, span);
         match (error.failure(), self.on_invalid) {
             (RequestFailure::Invalid, OnInvalid::Deny) => Ok(A::from(Answer::denial())),
             _ => Err(error),
         }
+    }
+
+    /// Counts and logs a failed call. Returns the error.
+    pub(super) fn fail(&self, error: NoDecision, span: &mut CallSpan) -> NoDecision {
+        span.add_failure(error.failure());
+        self.failures.record(error)
     }
 }
 
@@ -118,7 +134,7 @@ pub struct Rulebook {
     current: ArcSwap<RulesInForce>,
     /// Exceptions of the current rules and of later ones. Locked while something is replaced, never by a request.
     exceptions: Mutex<KeptExceptions>,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
 }
 
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ mod console_streams;
 mod counter_changes;
 mod exceptions;
 mod forwarded;
+mod holds;
 mod json;
 mod own_token;
 mod public;

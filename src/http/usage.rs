@@ -65,14 +65,16 @@ async fn check_token<S: Store + 'static>(
 }
 
 /// A call fails like one of `/json`, but with 503 if the store does not answer.
-struct NoUsage(NoDecision);
+pub(super) struct NoAnswer(pub(super) NoDecision);
 
-impl IntoResponse for NoUsage {
+impl IntoResponse for NoAnswer {
     fn into_response(self) -> Response {
         let Self(error) = self;
         match error.failure() {
             RequestFailure::Store => {
-                (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.for_caller())).into_response()
+                let headers = [(header::RETRY_AFTER, "1")];
+                (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{}\n", error.for_caller()))
+                    .into_response()
             }
             _ => error.into_response(),
         }
@@ -82,8 +84,8 @@ impl IntoResponse for NoUsage {
 async fn usage<S: Store + 'static>(
     State(endpoint): State<Arc<UsageEndpoint<S>>>,
     body: Bytes,
-) -> Result<Response, NoUsage> {
-    let usage = endpoint.usage(&body).await.map_err(NoUsage)?;
+) -> Result<Response, NoAnswer> {
+    let usage = endpoint.usage(&body).await.map_err(NoAnswer)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], usage).into_response())
 }
 

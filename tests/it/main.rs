@@ -10,6 +10,7 @@ mod cli;
 mod conformance;
 mod console;
 mod envoy;
+mod holds;
 mod ledger;
 mod metrics;
 mod notify;

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{answer_json, parse, unread};
-use crate::decide::{Answer, CallOrigin, Handler, NoDecision};
+use super::{AnswerJson, parse, unread};
+use crate::decide::{CallOrigin, Handler, NoDecision};
 use crate::http::public::status_and_text;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
 
@@ -47,19 +47,11 @@ pub(super) async fn decide<S: Store>(
     let decided = requests.into_iter().map(|request| async move {
         let mut span = handler.tracer.start_call(SpannedCall::Json, headers);
         let answer = handler.decide(|| parse(request.get().as_bytes()), origin, &mut span).await;
-        answer.map_or_else(|error| failure(&error), |BatchAnswer(answer)| answer)
+        answer.map_or_else(|error| failure(&error), |AnswerJson(answer)| answer.into())
     });
     let responses: Vec<Value> = stream::iter(decided).buffered(AT_ONCE).collect().await;
     let body = json!({ "responses": responses }).to_string();
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
-}
-
-struct BatchAnswer(Value);
-
-impl From<Answer<'_>> for BatchAnswer {
-    fn from(answer: Answer<'_>) -> Self {
-        Self(answer_json(answer))
-    }
 }
 
 /// The answer to the same request in a call of its own.

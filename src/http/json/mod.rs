@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{Extension, FromRequest as _, Request, State};
+use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, whole_number};
 use engine::wire::{RawRequest, WireUnit};
@@ -25,13 +25,11 @@ use crate::telemetry::traces::SpannedCall;
 /// that does not arrive, 503 for too many of these, 500 if the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
-    Extension(certificate): Extension<CertificateRights>,
     request: Request,
 ) -> Result<Response, NoDecision> {
     let mut span = handler.tracer.start_call(SpannedCall::Json, request.headers());
     let headers = handler.tracer.headers_for_spans(request.headers());
-    let rights = handler.rights.of(request.headers(), certificate);
-    let origin = CallOrigin { rights, ..CallOrigin::default() };
+    let origin = origin(&handler, &request);
     match Bytes::from_request(request, &()).await {
         Ok(body) if batch::is_batch(&body) => {
             batch::decide(&handler, (&headers, origin), &body, &mut span).await
@@ -41,7 +39,13 @@ pub(super) async fn decide<S: Store + 'static>(
     }
 }
 
-fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
+/// Reads who sends a request.
+pub(super) fn origin<S>(handler: &Handler<S>, request: &Request) -> CallOrigin {
+    let certificate: CertificateRights = request.extensions().get().copied().unwrap_or_default();
+    CallOrigin { rights: handler.rights.of(request.headers(), certificate), ..CallOrigin::default() }
+}
+
+pub(super) fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
         return NoDecision::TooLong(format!("the body has more than the {max} bytes allowed").into());
     }
@@ -56,7 +60,7 @@ fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
     Ok(request)
 }
 
-fn unread(error: serde_json::Error) -> NoDecision {
+pub(super) fn unread(error: serde_json::Error) -> NoDecision {
     NoDecision::Quoting { text: "the body is not a request in JSON", cause: error.to_string().into() }
 }
 
@@ -66,12 +70,22 @@ impl From<Answer<'_>> for Response {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         };
-        let body = answer_json(answer).to_string();
+        let AnswerJson(fields) = answer.into();
+        let body = Value::Object(fields).to_string();
         (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
-fn answer_json(answer: Answer<'_>) -> Value {
+/// The fields of an answer.
+pub(super) struct AnswerJson(pub(super) Map<String, Value>);
+
+impl From<Answer<'_>> for AnswerJson {
+    fn from(answer: Answer<'_>) -> Self {
+        Self(answer_fields(answer))
+    }
+}
+
+fn answer_fields(answer: Answer<'_>) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert("overallCode".to_owned(), answer.overall.name().into());
     if !answer.statuses.is_empty() {
@@ -85,7 +99,7 @@ fn answer_json(answer: Answer<'_>) -> Value {
     if let Some(metadata) = answer.metadata {
         fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
     }
-    Value::Object(fields)
+    fields
 }
 
 fn status_json(status: DescriptorStatus<'_>) -> Value {

@@ -6,6 +6,7 @@
 mod denied_keys;
 mod exceptions;
 pub(super) mod family;
+mod holds;
 mod ledger;
 mod limit_counts;
 mod limit_families;
@@ -35,6 +36,7 @@ use crate::telemetry::envoy_ratelimit::{self, OwnCounts, RESPONSE_TIME, Stat, St
 use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
 use family::{ReadFamily, counter, register_read};
+use holds::HoldMeter;
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies, token_meter};
 use requests::RequestFamilies;
@@ -44,6 +46,7 @@ use stores::StoreFamilies;
 
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
 pub use family::DurationBuckets;
+pub use holds::{CommitResult, ReserveResult};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use pauses::PauseMeter;
@@ -82,6 +85,7 @@ pub struct Metrics {
 
 pub(crate) struct Families {
     pub(crate) exceptions: ExceptionFamilies,
+    pub(crate) holds: HoldMeter,
     limits: LimitFamilies,
     pub(crate) pauses: PauseMeter,
     unknown_domains: IntCounter,
@@ -137,6 +141,7 @@ impl Metrics {
         let results = requests.results.clone();
         let families = Arc::new(Families {
             exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age, parts.live_age)?,
+            holds: HoldMeter::new(&registry)?,
             limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
             pauses: PauseMeter::new(&registry)?,
             unknown_domains: counter(

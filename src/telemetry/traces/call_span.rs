@@ -21,6 +21,8 @@ const MAX_DOMAIN_BYTES: usize = 256;
 pub enum SpannedCall {
     ShouldRateLimit,
     Json,
+    /// The path of a hold.
+    Hold(&'static str),
     Check,
 }
 
@@ -74,6 +76,7 @@ impl SpannedCall {
         match self {
             Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
             Self::Json => "POST /json",
+            Self::Hold(path) => path,
             // With any method.
             Self::Check => "/check",
         }
@@ -89,6 +92,7 @@ impl SpannedCall {
             Self::Json => {
                 vec![KeyValue::new("http.request.method", "POST"), KeyValue::new("http.route", "/json")]
             }
+            Self::Hold(path) => vec![KeyValue::new("http.route", path)],
             Self::Check => vec![KeyValue::new("http.route", "/check")],
         }
     }

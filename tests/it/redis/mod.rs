@@ -29,6 +29,7 @@ mod drop_in;
 mod envoy_image;
 mod exceptions;
 mod fleet;
+mod holds;
 mod leases;
 mod ledger;
 mod list_commands;

@@ -108,6 +108,23 @@ fn a_token_of_json_may_do_what_its_lists_say() {
             assert_eq!((status, text.as_str()), (401, expected), "{path} {descriptor}");
         }
     }
+    // A reservation charges, and its commit can give back units.
+    let body = |more: Value| {
+        let mut body =
+            json!({"domain": "shop", "descriptors": [json_descriptor("user", &json!({"hitsAddend": 0}))]});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("fields").clone());
+        body
+    };
+    for (path, more, expected) in [
+        ("/holds", json!({}), [200, 403, 200]),
+        ("/holds/commit", json!({"id": "h1.1.1.z"}), [200, 403, 200]),
+    ] {
+        let status = |name: &str| {
+            send(service.http_port(), path, &body(more.clone()), Some(&format!("token-of-{name}"))).status
+        };
+        assert_eq!(NAMES.map(status), expected, "{path}");
+        assert_eq!(send(service.http_port(), path, &body(more.clone()), None).status, 401, "{path}");
+    }
     let (_, text) = post(&service, "/json", &refund, Some("page"));
     let expected =
         "the caller may not do this: server.rights.refund_token_files and refund_client_san do not name it\n";

@@ -155,6 +155,7 @@ impl Player {
             hits: ask.hits,
             is_refund: ask.refund,
             is_whole_cost: false,
+            is_hold: false,
             attached: receipt.map(|text| Box::new(Attached::Receipt(text.parse()))),
         }))
     }

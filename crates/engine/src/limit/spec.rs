@@ -422,6 +422,12 @@ impl LimitSpec {
         self.lease == Lease::Auto && self.lease_obstacle().is_none()
     }
 
+    /// `true` if units can be given back to their grant. Hits in a queue have waited already, and in a bucket the
+    /// return would move units that others borrowed.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.pacing != Pacing::Queue && !(self.is_leased() && self.algorithm.has_burst())
+    }
+
     /// Checks that the limit can have its `reserve`.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! A request passes through `wire`, `plan`, `store` and `decision`.
 
 pub(crate) mod decision;
+pub(crate) mod hold;
 pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod receipt;
@@ -40,6 +41,14 @@ impl Request {
         if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
     }
 
+    /// Makes the request reserve for a hold or, with the receipt of the reservation, commit it.
+    pub fn set_hold(&mut self, receipt: Option<&Receipt>) {
+        for descriptor in &mut self.descriptors {
+            (descriptor.is_hold, descriptor.is_whole_cost) = (true, true);
+            descriptor.attached = receipt.map(|receipt| Box::new(Attached::Receipt(Ok(receipt.clone()))));
+        }
+    }
+
     /// Units to take or return.
     pub(crate) fn hits(&self, descriptor: &Descriptor) -> u64 {
         descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)))
@@ -60,6 +69,8 @@ pub struct Descriptor {
     /// `true` if the hits are the whole cost of a request without an earlier check, so a limit with `reserve` takes all
     /// of them. Maps set this for calls to `/check` and lines of a log.
     pub is_whole_cost: bool,
+    /// `true` for a part of a hold ([`Request::set_hold`]): its charges are prepaid, and its receipt settles every limit.
+    pub is_hold: bool,
     /// What the last entry says if it names no value. Such a descriptor denies nothing.
     pub attached: Option<Box<Attached>>,
 }

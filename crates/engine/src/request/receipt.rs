@@ -23,7 +23,7 @@ const VERSION: &str = "1";
 const MAX_ITEMS: usize = 64;
 
 /// Longest receipt: the version, a nonce of 13 digits, and items of numbers below 2^48, 2^53, 2^53 and 2^32.
-const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11 + 1 + 7);
+pub(super) const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11 + 1 + 7);
 
 const BASE: u64 = 36;
 
@@ -135,7 +135,7 @@ impl ReceiptItem {
 }
 
 /// In digits and lower-case letters.
-struct Base36(u64);
+pub(super) struct Base36(pub(super) u64);
 
 impl fmt::Display for Base36 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +157,7 @@ impl fmt::Display for Base36 {
 }
 
 /// `None` unless the string is a base-36 number below 2^64.
-fn base36(digits: &str) -> Option<u64> {
+pub(super) fn base36(digits: &str) -> Option<u64> {
     let digit = |byte| match byte {
         b'0'..=b'9' => Some(u64::from(byte - b'0')),
         b'a'..=b'z' => Some(u64::from(byte - b'a') + 10),

@@ -198,9 +198,11 @@ impl Plan {
                 index,
                 descriptor,
                 cost: request.cost(descriptor),
-                returned: descriptor
-                    .receipt()
-                    .map(|receipt| Returned { receipt, actual: request.hits(descriptor) }),
+                returned: descriptor.receipt().map(|receipt| Returned {
+                    receipt,
+                    actual: request.hits(descriptor),
+                    is_hold: descriptor.is_hold,
+                }),
                 role,
                 used_up_check: rules.defaults().used_up_check,
                 now_us,
@@ -241,10 +243,12 @@ impl Plan {
                 limits.push(PlannedLimit::new(limit, index, None));
                 continue;
             }
+            let is_hold = context.descriptor.is_hold;
+            let charging = if is_hold { Charging::Prepaid } else { limit.spec.charging };
             let usual = Charge {
                 kernel,
-                cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
-                charging: limit.spec.charging,
+                cost: cost_against(&kernel, charging, context.cost, context.used_up_check),
+                charging,
                 role: limit.role(context.role),
                 on_store_failure: limit.spec.on_store_failure,
             };
@@ -254,9 +258,9 @@ impl Plan {
             };
             self.has_announced_limits |= limit.spec.is_announced();
             self.has_queues |= limit.spec.pacing == Pacing::Queue;
-            self.gives_receipt |= limit.spec.settle;
+            self.gives_receipt |= limit.spec.settle && !is_hold;
             let index = self.charges.push(charge, write_key);
-            if limit.spec.is_leased() {
+            if limit.spec.is_leased() && !is_hold {
                 self.charges.set_leased(index);
             }
             limits.push(PlannedLimit::new(limit, index, reserve));
@@ -393,10 +397,12 @@ impl<'m> Replacements<'m> {
         }
         match limit.kernel_at(now_us) {
             None => PlannedUse::Unlimited,
-            Some(_) if descriptor.receipt().is_some() && !limit.spec.settle => match limit.spec.unlimited {
-                true => PlannedUse::Unlimited,
-                false => PlannedUse::NotSettled,
-            },
+            Some(_) if descriptor.receipt().is_some() && !limit.spec.settle && !descriptor.is_hold => {
+                match limit.spec.unlimited {
+                    true => PlannedUse::Unlimited,
+                    false => PlannedUse::NotSettled,
+                }
+            }
             Some(kernel) => PlannedUse::Charged(kernel),
         }
     }

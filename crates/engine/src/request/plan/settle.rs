@@ -49,6 +49,8 @@ pub enum SettleResult {
 pub(crate) struct Returned<'r> {
     pub(crate) receipt: &'r Result<Receipt, UnreadableReceipt>,
     pub(crate) actual: u64,
+    /// `true` for the commit of a hold. Its descriptors are costs of their own, and their sum counts.
+    pub(crate) is_hold: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,7 +75,7 @@ impl Settles {
         &mut self,
         charges: &mut Charges,
         (limit, kernel): (&Limit, Kernel),
-        Returned { receipt, actual }: Returned<'_>,
+        Returned { receipt, actual, is_hold }: Returned<'_>,
         write_key: impl FnOnce(&mut String),
     ) -> usize {
         let charge = Charge {
@@ -93,15 +95,20 @@ impl Settles {
             nonce.is_some() && other.nonce == nonce && charges.get(other.charge).0 == key
         };
         if let Some(settle) = self.0.iter_mut().find(is_same) {
-            settle.actual = settle.actual.max(actual);
+            settle.actual =
+                if is_hold { settle.actual.saturating_add(actual) } else { settle.actual.max(actual) };
             charges.pop();
-            charges.set_cost(settle.charge, difference(item, settle.actual));
+            charges.set_cost(settle.charge, difference(limit, item, settle.actual));
             return settle.charge;
         }
-        charges.set_cost(index, difference(item, actual));
+        charges.set_cost(index, difference(limit, item, actual));
         let estimated = item.map(|item| item.units);
         self.0.push(Settle { charge: index, nonce, estimated, actual, result: SettleResult::Lost });
         index
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Settle> {
+        self.0.iter()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Settle> {
@@ -128,10 +135,12 @@ fn write_settled_key(
     }
 }
 
-fn difference(item: Option<&ReceiptItem>, actual: u64) -> Cost {
+fn difference(limit: &Limit, item: Option<&ReceiptItem>, actual: u64) -> Cost {
     let estimated = item.map_or(0, |item| item.units);
     match item {
-        Some(item) if actual < estimated => Cost::undo(estimated - actual, item.grant),
+        Some(item) if actual < estimated && limit.spec.gives_back() => {
+            Cost::undo(estimated - actual, item.grant)
+        }
         _ if actual > estimated => Cost::take(actual - estimated),
         _ => Cost::refund(0),
     }

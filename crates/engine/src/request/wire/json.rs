@@ -23,7 +23,7 @@ pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>
 
 /// Null is the empty string. A JSON string may hold more than Unicode: half of a surrogate pair as an escape, or bytes
 /// that are not UTF-8.
-pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+pub fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let Text(text) = default_if_null(from)?;
     Ok(text)
 }

@@ -125,6 +125,7 @@ impl RawDescriptor {
             hits: self.hits_addend,
             is_refund: self.is_negative_hits,
             is_whole_cost: false,
+            is_hold: false,
             attached: last.map(|last| Box::new(Attached::of_entry(&last))),
         })
     }

@@ -1,0 +1,113 @@
+//! `/holds` and `/holds/commit` with the counters in memory.
+
+use serde_json::{Value, json};
+
+use crate::service::usage::send;
+use crate::support::http;
+use crate::support::process::{Plan, Ratelimitd};
+
+const RULES: &str = "
+domain: llm
+descriptors:
+  - { key: tenant, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: fixed_window } }
+";
+
+fn hold(units: u64, more: &Value) -> Value {
+    let entries = json!([{"key": "tenant", "value": "acme"}]);
+    let mut body = json!({"domain": "llm", "descriptors": [{"entries": entries, "hitsAddend": units}]});
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    body
+}
+
+fn post(service: &Ratelimitd, path: &str, body: &Value) -> (u16, Value) {
+    let answer = send(service.http_port(), path, body, None);
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or(Value::String(answer.body)))
+}
+
+#[test]
+fn an_estimate_is_reserved_and_its_real_cost_committed_once() {
+    let service = Plan::new(RULES).set("response.dynamic_metadata", true).start();
+    let (status, reserved) = post(&service, "/holds", &hold(400, &json!({"ttl": "30m"})));
+    assert_eq!((status, &reserved["overallCode"]), (200, &json!("OK")));
+    assert_eq!(reserved["statuses"][0]["limitRemaining"], 600);
+    assert!(reserved["expires"].as_str().is_some_and(|end| end.ends_with('Z')), "{reserved}");
+    assert_eq!(reserved["dynamicMetadata"].get("receipt"), None, "the id alone settles: {reserved}");
+    let commit = |units| post(&service, "/holds/commit", &hold(units, &json!({"id": reserved["id"]})));
+    let (status, settled) = commit(150);
+    assert_eq!((status, &settled["result"]), (200, &json!("settled")));
+    assert_eq!(settled["statuses"][0]["limitRemaining"], 850);
+    assert_eq!(commit(900), (200, json!({"result": "already"})));
+    let (status, denied) = post(&service, "/holds", &hold(851, &json!({})));
+    assert_eq!((status, &denied["overallCode"], denied.get("id")), (429, &json!("OVER_LIMIT"), None));
+    assert_eq!(service.left("llm", ("tenant", "acme")), 850);
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    for (op, result, count) in [
+        ("reserve", "ok", 1),
+        ("reserve", "over_limit", 1),
+        ("reserve", "error", 0),
+        ("commit", "settled", 1),
+        ("commit", "already", 1),
+        ("commit", "expired", 0),
+        ("commit", "lost", 0),
+        ("commit", "error", 0),
+    ] {
+        let line = format!("ratelimitd_holds_total{{op=\"{op}\",result=\"{result}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
+#[test]
+fn a_request_that_is_no_hold_is_refused_and_books_nothing() {
+    let service = Ratelimitd::start(RULES);
+    let negative = json!({"domain": "llm", "descriptors": [{"entries": [{"key": "tenant", "value": "acme"}],
+        "hitsAddend": 1, "isNegativeHits": true}]});
+    let receipt = json!({"domain": "llm", "descriptors": [{"entries": [{"key": "tenant", "value": "acme"},
+        {"key": "ratelimitd_receipt", "value": "1.z"}], "hitsAddend": 1}]});
+    let ended = format!("h1.{}.1.z", "9".repeat(12));
+    let table = [
+        ("/holds", hold(1, &json!({"ttl": "0s"})), "from 1s to 24h"),
+        ("/holds", hold(1, &json!({"ttl": "25h"})), "from 1s to 24h"),
+        ("/holds", hold(1, &json!({"ttl": "soon"})), "from 1s to 24h"),
+        ("/holds", hold(1, &json!({"id": "x"})), "belongs to /holds/commit"),
+        ("/holds", hold(1, &json!({"name": "x"})), "unknown field"),
+        ("/holds", json!({"domain": "llm"}), "must not be empty"),
+        ("/holds", negative, "no negative hits"),
+        ("/holds", receipt, "neither a receipt"),
+        ("/holds", json!([]), "an object"),
+        ("/holds/commit", hold(1, &json!({})), "needs the 'id'"),
+        ("/holds/commit", hold(1, &json!({"id": "abc"})), "the id cannot be read"),
+        ("/holds/commit", hold(1, &json!({"id": ended})), "the id cannot be read"),
+        ("/holds/commit", hold(1, &json!({"id": "h1.1.1.z", "ttl": "1h"})), "belongs to /holds"),
+    ];
+    for (path, body, reason) in table {
+        let (status, text) = post(&service, path, &body);
+        assert_eq!(status, 400, "{path} {body}: {text}");
+        assert!(text.as_str().is_some_and(|text| text.contains(reason)), "{path} {body}: {text}");
+    }
+    assert_eq!(
+        post(&service, "/holds/commit", &hold(7, &json!({"id": "h1.1.1.z"}))),
+        (200, json!({"result": "expired"}))
+    );
+    for ttl in ["1s", "24h"] {
+        assert_eq!(post(&service, "/holds", &hold(0, &json!({"ttl": ttl}))).0, 200, "{ttl}");
+    }
+    assert_eq!(service.left("llm", ("tenant", "acme")), 1_000);
+    let long = hold(1, &json!({"id": "x".repeat(256 * 1024)}));
+    assert_eq!(post(&service, "/holds/commit", &long).0, 413);
+    let page = http::get(service.http_port(), "/holds", &[]).expect("an answer");
+    assert_eq!(page.status, 405);
+}
+
+#[test]
+fn a_hold_without_a_limit_is_admitted_and_settled() {
+    let service = Ratelimitd::start(RULES);
+    let other = |more: &Value| {
+        let mut body = hold(5, more);
+        body["domain"] = json!("unknown");
+        body
+    };
+    let (status, reserved) = post(&service, "/holds", &other(&json!({})));
+    assert_eq!(status, 200, "{reserved}");
+    let (status, settled) = post(&service, "/holds/commit", &other(&json!({"id": reserved["id"]})));
+    assert_eq!((status, &settled["result"]), (200, &json!("settled")));
+}
