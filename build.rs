@@ -9,7 +9,8 @@ use protox::prost_reflect::prost_types::field_descriptor_proto::Type;
 use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorProto};
 
 const ROOT: &str = "proto";
-const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
+const SERVICES: [&str; 2] =
+    ["envoy/service/ratelimit/v3/rls.proto", "kuadrant/service/ratelimit/v1/kuadrantrls.proto"];
 /// The service of which we are a client, and the resources that it serves.
 const DISCOVERY: [&str; 2] =
     ["envoy/service/discovery/v3/discovery.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The contract with callers.
 fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
     let mut compiler = Compiler::new([ROOT])?;
-    compiler.include_imports(true).include_source_info(true).open_file(SERVICE)?;
+    compiler.include_imports(true).include_source_info(true).open_files(SERVICES)?;
     let mut contract = compiler.file_descriptor_set();
     contract.file.iter_mut().for_each(read_texts_as_bytes);
     // What reflection hands out. Comments would only make it longer.
@@ -42,7 +43,7 @@ fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
 /// and these need not be UTF-8. On the wire, and in what reflection hands out, nothing changes.
 fn read_texts_as_bytes(file: &mut FileDescriptorProto) {
     fn visit(message: &mut DescriptorProto) {
-        if matches!(message.name(), "RateLimitRequest" | "Entry") {
+        if matches!(message.name(), "RateLimitRequest" | "ReserveRequest" | "CommitRequest" | "Entry") {
             for field in &mut message.field {
                 if field.r#type() == Type::String {
                     field.set_type(Type::Bytes);

@@ -84,10 +84,45 @@ fn every_message_is_a_subset_of_envoys() {
     let envoy = facts(&envoy());
     let (contract, discovery) = (facts(&decoded(CONTRACT)), facts(&decoded(DISCOVERY)));
     for (ours, newer) in [(&contract, NEWER.as_slice()), (&discovery, [].as_slice())] {
-        let unknown: Vec<_> = ours.difference(&envoy).map(String::as_str).collect();
+        let of_envoy = |fact: &&String| !fact.contains(" kuadrant.");
+        let unknown: Vec<_> = ours.difference(&envoy).filter(of_envoy).map(String::as_str).collect();
         assert_eq!(unknown, newer, "in proto/, but not in the files of Envoy");
         assert!(ours.iter().any(|fact| fact.starts_with("call envoy.service.")));
     }
+}
+
+/// The fields of limitador-server/proto/kuadrantrls.proto. No crate contains them.
+#[test]
+fn the_messages_of_kuadrant_are_the_released_ones() {
+    let all = facts(&decoded(CONTRACT));
+    let package = "kuadrant.service.ratelimit.v1";
+    let of_kuadrant = all.iter().filter(|fact| fact.contains(&format!(" {package}.")));
+    let shown: Vec<_> = of_kuadrant
+        .map(|fact| fact.replace(package, "k").replace("envoy.service.ratelimit.v3", "e"))
+        .collect();
+    let descriptor = "Repeated Message .envoy.extensions.common.ratelimit.v3.RateLimitDescriptor ";
+    let expected = [
+        "call k.RateLimitService.CheckRateLimit: .e.RateLimitRequest to .e.RateLimitResponse, streams (false, false)",
+        "call k.RateLimitService.Commit: .k.CommitRequest to .k.CommitResponse, streams (false, false)",
+        "call k.RateLimitService.Report: .e.RateLimitRequest to .e.RateLimitResponse, streams (false, false)",
+        "call k.RateLimitService.Reserve: .k.ReserveRequest to .k.ReserveResponse, streams (false, false)",
+        "field k.CommitRequest.actual_amount = 4: Optional Uint64  ",
+        &format!("field k.CommitRequest.descriptors = 2: {descriptor}"),
+        "field k.CommitRequest.domain = 1: Optional String  ",
+        "field k.CommitRequest.reservation_id = 3: Optional String  ",
+        "field k.CommitResponse.reservation_released = 1: Optional Bool  ",
+        "field k.ReserveRequest.amount = 3: Optional Uint64  ",
+        &format!("field k.ReserveRequest.descriptors = 2: {descriptor}"),
+        "field k.ReserveRequest.domain = 1: Optional String  ",
+        "field k.ReserveRequest.ttl = 4: Optional Message .google.protobuf.Duration ",
+        "field k.ReserveResponse.code = 1: Optional Enum .e.RateLimitResponse.Code ",
+        "field k.ReserveResponse.reservation_id = 2: Optional String  ",
+        "message k.CommitRequest",
+        "message k.CommitResponse",
+        "message k.ReserveRequest",
+        "message k.ReserveResponse",
+    ];
+    assert_eq!(shown, expected);
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl<S: Store> Handler<S> {
     }
 
     /// Counts and logs a failed call. Returns the error.
-    pub(super) fn fail(&self, error: NoDecision, span: &mut CallSpan) -> NoDecision {
+    pub(crate) fn fail(&self, error: NoDecision, span: &mut CallSpan) -> NoDecision {
         span.add_failure(error.failure());
         self.failures.record(error)
     }

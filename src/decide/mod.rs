@@ -7,7 +7,7 @@ mod announcements;
 pub(crate) mod answer;
 pub mod counters;
 mod error;
-mod holds;
+pub(crate) mod holds;
 pub mod limiter;
 mod metadata;
 mod pauses;

@@ -54,7 +54,7 @@ impl From<Entry> for common::rate_limit_descriptor::Entry {
 }
 
 /// Converts bytes to a string, without copying them if they are UTF-8.
-fn text(bytes: Vec<u8>) -> String {
+pub(super) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| text_of_bytes(error.as_bytes()))
 }
 

@@ -11,9 +11,39 @@ use tonic::metadata::MetadataValue;
 
 use crate::decide::NoDecision;
 use crate::net::sending_page::{NO_PAGES, SEC_FETCH_SITE, SendingPage};
+use crate::telemetry::traces::SpannedCall;
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Calls that decide: Envoy's first, then Kuadrant's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DecisionCall {
+    ShouldRateLimit,
+    CheckRateLimit,
+    Report,
+    Reserve,
+    Commit,
+}
+
+impl DecisionCall {
+    const PATHS: [(&str, Self); 5] = [
+        (PATH, Self::ShouldRateLimit),
+        ("/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit", Self::CheckRateLimit),
+        ("/kuadrant.service.ratelimit.v1.RateLimitService/Report", Self::Report),
+        ("/kuadrant.service.ratelimit.v1.RateLimitService/Reserve", Self::Reserve),
+        ("/kuadrant.service.ratelimit.v1.RateLimitService/Commit", Self::Commit),
+    ];
+
+    pub(super) fn at(path: &str) -> Option<Self> {
+        Self::PATHS.iter().find(|(known, _)| *known == path).map(|(_, call)| *call)
+    }
+
+    pub(super) fn spanned(self) -> SpannedCall {
+        SpannedCall::Grpc(&Self::PATHS[self as usize].0[1..])
+    }
+}
+
 /// Maximum header list, counted as in HTTP/2: names, values, and 32 bytes per header. End users can choose
 /// `tracestate`, which Envoy's tracers pass on: 60 KiB by default, all headers together.
 pub(super) const MAX_HEADER_LIST_BYTES: usize = 128 * 1024;

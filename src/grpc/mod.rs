@@ -9,6 +9,7 @@ mod acceptor;
 mod convert;
 mod fast;
 mod head;
+mod kuadrant;
 mod other_services;
 mod service;
 mod tonic_refusals;
@@ -16,7 +17,7 @@ mod tonic_server;
 mod worker;
 mod worker_link;
 
-#[expect(clippy::allow_attributes, reason = "generated")]
+#[expect(clippy::allow_attributes, clippy::too_many_lines, reason = "generated")]
 pub mod pb {
     //! Wire contract generated from `proto/`, one module per package.
 

@@ -17,10 +17,10 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 use tower::Service;
 
-use super::head::{PATH, RefusedHead, read_head};
+use super::head::{DecisionCall, PATH, RefusedHead, read_head};
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::decide::{Handler, NoDecision};
-use crate::telemetry::traces::{CallSpan, SpannedCall};
+use crate::telemetry::traces::CallSpan;
 
 /// A decision call's span, which the service takes. It is still there if tonic has refused the call.
 #[derive(Clone)]
@@ -63,17 +63,17 @@ where
         if let Err(refused) = read_head(&request) {
             return Box::pin(ready(Ok(refuse_head(&self.handler, &request, refused))));
         }
-        if request.uri().path() != PATH {
+        let Some(call) = DecisionCall::at(request.uri().path()) else {
             return Box::pin(self.next.call(request));
-        }
-        let span = self.handler.tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
+        };
+        let span = self.handler.tracer.start_call(call.spanned(), request.headers());
         let slot = CallSpanSlot(Arc::new(Mutex::new(Some(span))));
         request.extensions_mut().insert(slot.clone());
         let (handler, answered) = (Arc::clone(&self.handler), self.next.call(request));
         Box::pin(async move {
             let response = answered.await?;
             let refused = slot.take().zip(Status::from_header_map(response.headers()));
-            Ok(refused.map_or(response, |(span, status)| refuse(&handler, of_tonic(&status), span)))
+            Ok(refused.map_or(response, |(span, status)| refuse(&handler, call, of_tonic(&status), span)))
         })
     }
 }
@@ -84,8 +84,9 @@ fn refuse_head<S: Store>(
     refused: RefusedHead,
 ) -> Response<Body> {
     if refused.may_be_denied() && request.uri().path() == PATH {
-        let span = handler.tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
-        return refuse(handler, refused.error, span);
+        let call = DecisionCall::ShouldRateLimit;
+        let span = handler.tracer.start_call(call.spanned(), request.headers());
+        return refuse(handler, call, refused.error, span);
     }
     drop(handler.failures.record(refused.error.clone()));
     let (code, status) = refused.into_status();
@@ -104,7 +105,15 @@ fn of_tonic(status: &Status) -> NoDecision {
 }
 
 /// Counts a failed decision call. The response is an error, or a denial.
-fn refuse<S: Store>(handler: &Handler<S>, error: NoDecision, mut span: CallSpan) -> Response<Body> {
+fn refuse<S: Store>(
+    handler: &Handler<S>,
+    call: DecisionCall,
+    error: NoDecision,
+    mut span: CallSpan,
+) -> Response<Body> {
+    if matches!(call, DecisionCall::Report | DecisionCall::Reserve | DecisionCall::Commit) {
+        return Status::from(handler.fail(error, &mut span)).into_http();
+    }
     let denial: RateLimitResponse = match handler.refuse(error, &mut span) {
         Ok(denial) => denial,
         Err(error) => return Status::from(error).into_http(),

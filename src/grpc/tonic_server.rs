@@ -23,6 +23,7 @@ use tower::layer::layer_fn;
 
 use super::head::CALL_TIMEOUT;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use super::pb::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServiceServer;
 use super::service::DecisionService;
 use super::tonic_refusals::TonicRefusals;
 use super::worker::{GrpcOptions, Seat};
@@ -63,8 +64,10 @@ pub(super) async fn serve<S, C>(
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let handler = Arc::new(handler);
-    let service = RateLimitServiceServer::new(DecisionService(Arc::clone(&handler)))
-        .max_decoding_message_size(handler.max_message_bytes);
+    let service = || DecisionService(Arc::clone(&handler));
+    let max_bytes = handler.max_message_bytes;
+    let decisions = RateLimitServiceServer::new(service()).max_decoding_message_size(max_bytes);
+    let kuadrant = KuadrantServiceServer::new(service()).max_decoding_message_size(max_bytes);
     let mut server = Server::builder()
         .timeout(CALL_TIMEOUT)
         .initial_stream_window_size(WINDOW_BYTES)
@@ -79,7 +82,7 @@ pub(super) async fn serve<S, C>(
     }
     let served = server
         .layer(layer_fn(move |next| TonicRefusals { handler: Arc::clone(&handler), next }))
-        .add_routes(others.add_service(service))
+        .add_routes(others.add_service(decisions).add_service(kuadrant))
         .serve_with_incoming_shutdown(connections, stop.cancelled());
     let too_long = async {
         stop.cancelled().await;

@@ -1,5 +1,5 @@
-//! Serves the HTTP port, and the port for metrics only: `/json`, `/holds`, `/usage`, `/check`, metrics, `/livez`, `/readyz`, and
-//! the `/healthcheck` of envoyproxy/ratelimit.
+//! Serves the HTTP port, and the port for metrics only: `/json`, `/holds`, `/usage`, `/check`, metrics, `/livez`,
+//! `/readyz`, and the `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ pub fn public_router<S: Store + 'static, C: Store + 'static>(
     let handler = Arc::new(handler);
     let decisions = Router::new()
         .route("/json", post(json::decide::<S>))
-        .route(holds::RESERVE, post(holds::reserve::<S>))
-        .route(holds::COMMIT, post(holds::commit::<S>))
+        .route("/holds", post(holds::reserve::<S>))
+        .route("/holds/commit", post(holds::commit::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::clone(&handler))
         .merge(usage_router(usage))
@@ -81,8 +81,8 @@ async fn render_metrics(State(metrics): State<Metrics>) -> Response {
     }
 }
 
-/// The layer around `/json`, `/holds` and `/usage` that refuses web pages, also pages of this host: the service has none, and
-/// after DNS rebinding a foreign page has the request's host as its origin.
+/// The layer around `/json`, `/holds` and `/usage` that refuses web pages, also pages of this host: the service has
+/// none, and after DNS rebinding a foreign page has the request's host as its origin.
 async fn refuse_web_pages<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     request: Request,

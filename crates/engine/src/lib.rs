@@ -30,7 +30,7 @@ pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::booking::{Booking, BookingMode};
 pub use request::decision::level::Level;
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use request::hold::{Hold, LONGEST_HOLD, UnreadableHold};
+pub use request::hold::{Hold, LONGEST_HOLD};
 pub use request::pause::{PAUSE_KEY, Pause};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};

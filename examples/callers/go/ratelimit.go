@@ -95,7 +95,12 @@ func (c *Client) Close() error { return errors.Join(c.asks.Close(), c.settles.Cl
 //
 // A try whose answer was lost may have been counted. Then the limit admits less, never more.
 func (c *Client) Ask(ctx context.Context, domain string, hits uint64, entries ...Entry) Answer {
-	answer, err := c.call(ctx, c.asks, domain, hits, entries)
+	return c.AskAll(ctx, domain, hits, entries)
+}
+
+// AskAll asks for hits of each descriptor: all of them, or none.
+func (c *Client) AskAll(ctx context.Context, domain string, hits uint64, descriptors ...[]Entry) Answer {
+	answer, err := c.call(ctx, c.asks, domain, hits, descriptors)
 	if err != nil {
 		if now := time.Now().Unix(); c.logged.Swap(now) != now {
 			log.Printf("no decision, on-failure is %s: %v", c.onFailure, err)
@@ -125,7 +130,7 @@ func (c *Client) Ask(ctx context.Context, domain string, hits uint64, entries ..
 // A settle that arrives twice is booked twice. So it waits for a connection until the deadline, and is sent once.
 func (c *Client) Settle(ctx context.Context, domain, receipt string, hits uint64, entries ...Entry) error {
 	settled := append(entries[:len(entries):len(entries)], Entry{"ratelimitd_receipt", receipt})
-	_, err := c.call(ctx, c.settles, domain, hits, settled, grpc.WaitForReady(true))
+	_, err := c.call(ctx, c.settles, domain, hits, [][]Entry{settled}, grpc.WaitForReady(true))
 	return err
 }
 
@@ -143,18 +148,19 @@ func (c *Client) Pause(ctx context.Context, domain, retryAfter string, entries .
 }
 
 func (c *Client) call(ctx context.Context, connection *grpc.ClientConn, domain string, hits uint64,
-	entries []Entry, options ...grpc.CallOption) (*rls.RateLimitResponse, error) {
+	descriptors [][]Entry, options ...grpc.CallOption) (*rls.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.deadline)
 	defer cancel()
-	descriptor := &common.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(hits)}
-	for _, entry := range entries {
-		descriptor.Entries = append(descriptor.Entries,
-			&common.RateLimitDescriptor_Entry{Key: entry.Key, Value: entry.Value})
+	request := &rls.RateLimitRequest{Domain: domain}
+	for _, entries := range descriptors {
+		descriptor := &common.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(hits)}
+		for _, entry := range entries {
+			descriptor.Entries = append(descriptor.Entries,
+				&common.RateLimitDescriptor_Entry{Key: entry.Key, Value: entry.Value})
+		}
+		request.Descriptors = append(request.Descriptors, descriptor)
 	}
-	return rls.NewRateLimitServiceClient(connection).ShouldRateLimit(ctx, &rls.RateLimitRequest{
-		Domain:      domain,
-		Descriptors: []*common.RateLimitDescriptor{descriptor},
-	}, options...)
+	return rls.NewRateLimitServiceClient(connection).ShouldRateLimit(ctx, request, options...)
 }
 
 // Wait returns when the work may begin, with the number of denials before.

@@ -1,4 +1,4 @@
-// Asks ratelimitd over HTTP (/json). No dependencies; fetch keeps connections open. Copy this file into your project.
+// Asks ratelimitd over HTTP (/json, /holds). No dependencies; fetch keeps connections open. Copy this file into your project.
 
 // Milliseconds. When ratelimitd does not answer at all, onFailure answers at once for this time, and nothing is sent.
 const AWAY = 1000;
@@ -27,11 +27,31 @@ export class RateLimit {
   ///
   /// A try whose answer was lost may have been counted. Then the limit admits less, never more.
   async ask(domain, entries, hits = 1) {
+    return this.#decide("/json", request(domain, entries, hits));
+  }
+
+  /// Asks for a job's estimate. The job ends within the ttl, such as "30m". `hold` is what `commit` needs.
+  async reserve(domain, entries, hits, ttl = "1h") {
+    return this.#decide("/holds", { ...request(domain, entries, hits), ttl });
+  }
+
+  /// Books the real cost of a job once, however often you call this; 0 releases the hold. Resolves to the result, or,
+  /// without an answer, to "": then call it again, later.
+  async commit(domain, entries, hold, hits) {
+    const body = { ...request(domain, entries, hits), id: hold };
+    try {
+      return (await this.#retry(mayChange, (end) => this.#post("/holds/commit", body, end))).answer.result;
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      this.#warn(`not committed: ${error.message}`);
+      return "";
+    }
+  }
+
+  async #decide(path, body) {
     if (performance.now() < this.#awayUntil) return this.#undecided();
     try {
-      // A status below 500 would not change, so it is final.
-      const mayChange = (error) => error.status === undefined || error.status >= 500;
-      return decision(await this.#retry(mayChange, (end) => this.#post(domain, entries, hits, end)));
+      return decision(await this.#retry(mayChange, (end) => this.#post(path, body, end)));
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
       this.#warn(`no decision, onFailure is ${this.onFailure}: ${error.message}`);
@@ -44,9 +64,9 @@ export class RateLimit {
   ///
   /// A settle that arrives twice is booked twice. So it is tried again only while there is no connection.
   async settle(domain, entries, receipt, hits) {
-    const settled = { ...entries, ratelimitd_receipt: receipt };
+    const settled = request(domain, { ...entries, ratelimitd_receipt: receipt }, hits);
     try {
-      await this.#retry((error) => error.unsent, (end) => this.#post(domain, settled, hits, end));
+      await this.#retry((error) => error.unsent, (end) => this.#post("/json", settled, end));
       return true;
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
@@ -73,7 +93,7 @@ export class RateLimit {
 
   #undecided() {
     const admitted = this.onFailure === "allow";
-    return { admitted, seconds: admitted ? 0 : AWAY / 1000, decided: false, receipt: "" };
+    return { admitted, seconds: admitted ? 0 : AWAY / 1000, decided: false, receipt: "", hold: "" };
   }
 
   /// Logs one line per second at most.
@@ -95,16 +115,15 @@ export class RateLimit {
     }
   }
 
-  /// One try: the status, 200 or 429, and the answer.
-  async #post(domain, entries, hits, end) {
-    const list = Object.entries(entries).map(([key, value]) => ({ key, value }));
+  /// One try: the status and the answer.
+  async #post(path, request, end) {
     // Half of the deadline at most, so that a second try has time.
     const timeout = Math.max(1, Math.min(this.deadline / 2, end - performance.now()));
     let response, body;
     try {
-      response = await fetch(`http://${this.address}/json`, {
+      response = await fetch(`http://${this.address}${path}`, {
         method: "POST",
-        body: JSON.stringify({ domain, descriptors: [{ entries: list, hitsAddend: hits }] }),
+        body: JSON.stringify(request),
         signal: AbortSignal.timeout(Math.ceil(timeout)),
       });
       body = await response.text();
@@ -112,11 +131,20 @@ export class RateLimit {
       throw new Unavailable(`${error.cause ?? error}`, undefined, error.cause?.code === "ECONNREFUSED");
     }
     const { status } = response;
-    if ((status === 200 || status === 429) && response.headers.get("content-type") === "application/json") {
+    // In JSON, 503 is a commit's result.
+    if ([200, 429, 503].includes(status) && response.headers.get("content-type") === "application/json") {
       return { status, answer: JSON.parse(body) };
     }
     throw new Unavailable(`${status} ${body.trim()}`, status);
   }
+}
+
+// A status below 500 would not change, so it is final.
+const mayChange = (error) => error.status === undefined || error.status >= 500;
+
+function request(domain, entries, hits) {
+  const list = Object.entries(entries).map(([key, value]) => ({ key, value }));
+  return { domain, descriptors: [{ entries: list, hitsAddend: hits }] };
 }
 
 function decision({ status, answer }) {
@@ -124,7 +152,7 @@ function decision({ status, answer }) {
   // a cost that never fits, a denial has no time.
   const { delay_ms = 0, retry_after_ms = 1000, receipt = "" } = answer.dynamicMetadata ?? {};
   const admitted = status === 200;
-  return { admitted, seconds: (admitted ? delay_ms : retry_after_ms) / 1000, decided: true, receipt };
+  return { admitted, seconds: (admitted ? delay_ms : retry_after_ms) / 1000, decided: true, receipt, hold: answer.id ?? "" };
 }
 
 // A timer of Node may fire up to a millisecond early, and a call that comes too early is denied again. One of more than

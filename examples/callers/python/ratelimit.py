@@ -1,4 +1,4 @@
-"""Asks ratelimitd over HTTP (/json). Only the standard library; copy this file into your project."""
+"""Asks ratelimitd over HTTP (/json, /holds). Only the standard library; copy this file into your project."""
 
 import functools
 import http.client
@@ -24,6 +24,8 @@ class Answer:
     decided: bool = True
     # What `settle` returns, from a limit with `settle: true`.
     receipt: str = ""
+    # What `commit` needs, from `reserve`.
+    hold: str = ""
 
 
 class Unavailable(Exception):
@@ -57,20 +59,58 @@ class RateLimit:
 
         A try whose answer was lost may have been counted. Then the limit admits less, never more.
         """
+        return self.decide("/json", request(domain, [entries], hits))[0]
+
+    def ask_all(self, domain, descriptors, hits=1):
+        """Asks for hits of each descriptor, a list of entries: all of them, or none."""
+        return self.decide("/json", request(domain, descriptors, hits))[0]
+
+    def ask_each(self, requests):
+        """Asks up to 256 (domain, entries, hits) in one call. Returns an answer for each, as if it came alone."""
+        batch = {"requests": [request(domain, [entries], hits) for domain, entries, hits in requests]}
+        return self.decide("/json", batch)
+
+    def reserve(self, domain, entries, hits, ttl="1h"):
+        """Asks for a job's estimate. The job ends within the ttl. Then `commit` its real cost."""
+        return self.decide("/holds", request(domain, [entries], hits) | {"ttl": ttl})[0]
+
+    def commit(self, domain, entries, hold, hits):
+        """Books the real cost of a job once, however often you call this; 0 releases the hold.
+
+        Returns the result. Without an answer it is "": then call it again, later.
+        """
+        end = time.monotonic() + self.deadline
+        body = request(domain, [entries], hits) | {"id": hold}
+        try:
+            return retry(end, lambda: self.post("/holds/commit", body, end))[1]["result"]
+        except Unavailable as error:
+            self.warn("not committed", error)
+            return ""
+
+    def decide(self, path, body):
+        """The answers to a call."""
+        count = len(body.get("requests", [body]))
         if time.monotonic() < self.away_until:
-            return self.undecided()
+            return [self.undecided()] * count
         end = time.monotonic() + self.deadline
         try:
-            status, answer = retry(end, lambda: self.post(domain, entries, hits, end))
+            _, answer = retry(end, lambda: self.post(path, body, end))
         except Unavailable as error:
             self.warn(f"no decision, on_failure is {self.on_failure}", error)
             if error.status is None:
                 self.away_until = time.monotonic() + AWAY
+            return [self.undecided()] * count
+        return [self.read(one) for one in answer.get("responses", [answer])]
+
+    def read(self, answer):
+        if "error" in answer:
+            self.warn(f"no decision, on_failure is {self.on_failure}", answer["error"])
             return self.undecided()
         metadata = answer.get("dynamicMetadata", {})
-        if status == 200:
+        if answer["overallCode"] == "OK":
             # The delay is that of a queue (`mode: queue`); no other limit sends one.
-            return Answer(True, metadata.get("delay_ms", 0) / 1000, receipt=metadata.get("receipt", ""))
+            wait = metadata.get("delay_ms", 0) / 1000
+            return Answer(True, wait, receipt=metadata.get("receipt", ""), hold=answer.get("id", ""))
         # Without `response.dynamic_metadata`, and for a cost that never fits, there is no time.
         return Answer(False, metadata["retry_after_ms"] / 1000 if "retry_after_ms" in metadata else AWAY)
 
@@ -86,7 +126,7 @@ class RateLimit:
         end = time.monotonic() + self.deadline
         try:
             retry(end, lambda: self.connect(end))
-            self.post(domain, [*entries, ("ratelimitd_receipt", receipt)], hits, end)
+            self.post("/json", request(domain, [[*entries, ("ratelimitd_receipt", receipt)]], hits), end)
         except Unavailable as error:
             self.warn("not settled", error)
             return False
@@ -144,28 +184,35 @@ class RateLimit:
             raise Unavailable(error) from error
         return connection
 
-    def post(self, domain, entries, hits, end):
-        """One try: the status, 200 or 429, and the answer."""
+    def post(self, path, body, end):
+        """One try: the status and the answer."""
         connection = getattr(self.local, "connection", None)
         if connection is None or connection.sock is None:
             connection = self.connect(end)
-        entries = [{"key": key, "value": str(value)} for key, value in entries]
-        request = {"domain": domain, "descriptors": [{"entries": entries, "hitsAddend": hits}]}
         try:
             connection.sock.settimeout(self.timeout(end))
-            connection.request("POST", "/json", json.dumps(request))
+            connection.request("POST", path, json.dumps(body))
             response = connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise Unavailable(repr(error)) from error
-        if response.status in (200, 429) and response.getheader("Content-Type") == "application/json":
+        # In JSON, 503 is a commit's result.
+        if response.status in (200, 429, 503) and response.getheader("Content-Type") == "application/json":
             return response.status, json.loads(body)
         raise Unavailable(f"{response.status} {body.decode(errors='replace').strip()}", response.status)
 
     def timeout(self, end):
         """Half of the deadline at most, so that a second try has time."""
         return max(0.001, min(self.deadline / 2, end - time.monotonic()))
+
+
+def request(domain, descriptors, hits):
+    def entry(key, value):
+        return {"key": key, "value": str(value)}
+
+    listed = [{"entries": [entry(*pair) for pair in entries], "hitsAddend": hits} for entries in descriptors]
+    return {"domain": domain, "descriptors": listed}
 
 
 def retry(end, attempt):

@@ -13,7 +13,7 @@ use h2::{Reason, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::Bytes;
-use prost::Message as _;
+use prost::Message;
 use prost::bytes::{BufMut as _, BytesMut};
 use tokio::time::timeout;
 use tonic::Status;
@@ -39,7 +39,13 @@ pub(super) enum Reply {
 
 impl From<Answer<'_>> for Reply {
     fn from(answer: Answer<'_>) -> Self {
-        Self::Message(encode(&answer.into()))
+        Self::of(RateLimitResponse::from(answer))
+    }
+}
+
+impl Reply {
+    pub(super) fn of(answer: impl Message) -> Self {
+        Self::Message(encode(&answer))
     }
 }
 
@@ -108,7 +114,7 @@ pub(super) async fn unless_reset<A: Future>(
 }
 
 /// Encodes an answer with its prefix.
-fn encode(answer: &RateLimitResponse) -> Bytes {
+fn encode(answer: &impl Message) -> Bytes {
     let length = answer.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     // Flag: not compressed.

@@ -1,4 +1,4 @@
-//! Starts a call. The decision call, `ShouldRateLimit`, goes directly to its handler: `message.rs` reads it, and
+//! Starts a call. Decision calls, such as `ShouldRateLimit`, go directly to their handler: `message.rs` reads it, and
 //! `decisions.rs` decides it. All other calls go through tonic's router (axum), which would add about 3,800
 //! instructions to a decision call (callgrind, tonic 0.14).
 
@@ -15,9 +15,9 @@ use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::{ConnectionCounts, WorkerCounts};
 use super::routed_calls::{RoutedCall, RoutedCalls};
 use crate::decide::{CallOrigin, CertificateRights, NoDecision};
-use crate::grpc::head::{CallHead, PATH, RefusedHead, read_head};
+use crate::grpc::head::{CallHead, DecisionCall, PATH, RefusedHead, read_head};
 use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::traces::{CallSpan, SpannedCall};
+use crate::telemetry::traces::CallSpan;
 
 const MANY_CALLS: NoDecision = NoDecision::refused(RequestFailure::Overloaded, "too many calls are open");
 
@@ -58,35 +58,35 @@ impl CallStarter {
         if !self.counts.has_room() {
             return self.many_calls();
         }
-        if request.uri().path() == PATH {
-            return self.start_decision(request);
+        if let Some(call) = DecisionCall::at(request.uri().path()) {
+            return self.start_decision(call, request);
         }
         let routed = self.routed.start(request, &self.server.routes);
         routed.map_or_else(|| self.many_calls(), StartedCall::Routed)
     }
 
-    fn start_decision(&self, request: Request<RequestBody>) -> StartedCall {
-        let (origin, span) = self.start_decided(request.headers());
+    fn start_decision(&self, call: DecisionCall, request: Request<RequestBody>) -> StartedCall {
+        let (origin, span) = self.start_decided(call, request.headers());
         match Arrival::take(request.into_body(), &self.server.bounds) {
             Arrival::Whole(message) => {
-                StartedCall::Deciding(self.server.decisions.answer(message, origin, span))
+                StartedCall::Deciding(self.server.decisions.answer(call, message, origin, span))
             }
             Arrival::Part(part) => {
                 let server = Arc::clone(&self.server);
                 StartedCall::Reading(Box::pin(async move {
                     let message = part.complete(&server.bounds).await;
-                    server.decisions.answer(message, origin, span).await
+                    server.decisions.answer(call, message, origin, span).await
                 }))
             }
         }
     }
 
     /// Reads who sends a decision call, and starts its span.
-    fn start_decided(&self, headers: &HeaderMap) -> (CallOrigin, CallSpan) {
+    fn start_decided(&self, call: DecisionCall, headers: &HeaderMap) -> (CallOrigin, CallSpan) {
         let decisions = &self.server.decisions;
         let rights = decisions.rights.of(headers, self.certificate);
         let origin = CallOrigin { caller: self.counts.caller, rights };
-        (origin, decisions.tracer.start_call(SpannedCall::ShouldRateLimit, headers))
+        (origin, decisions.tracer.start_call(call.spanned(), headers))
     }
 
     #[cold]
@@ -95,8 +95,14 @@ impl CallStarter {
             return self.many_calls();
         }
         if refused.may_be_denied() && request.uri().path() == PATH {
-            let (origin, span) = self.start_decided(request.headers());
-            return StartedCall::Deciding(self.server.decisions.answer(Err(refused.error), origin, span));
+            let call = DecisionCall::ShouldRateLimit;
+            let (origin, span) = self.start_decided(call, request.headers());
+            return StartedCall::Deciding(self.server.decisions.answer(
+                call,
+                Err(refused.error),
+                origin,
+                span,
+            ));
         }
         drop(self.counts.record(refused.error.clone()));
         let (code, status) = refused.into_status();

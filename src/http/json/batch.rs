@@ -45,7 +45,7 @@ pub(super) async fn decide<S: Store>(
         Err(error) => return handler.refuse(error, span),
     };
     let decided = requests.into_iter().map(|request| async move {
-        let mut span = handler.tracer.start_call(SpannedCall::Json, headers);
+        let mut span = handler.tracer.start_call(SpannedCall::Post("POST /json"), headers);
         let answer = handler.decide(|| parse(request.get().as_bytes()), origin, &mut span).await;
         answer.map_or_else(|error| failure(&error), |AnswerJson(answer)| answer.into())
     });

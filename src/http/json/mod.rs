@@ -27,7 +27,7 @@ pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     request: Request,
 ) -> Result<Response, NoDecision> {
-    let mut span = handler.tracer.start_call(SpannedCall::Json, request.headers());
+    let mut span = handler.tracer.start_call(SpannedCall::Post("POST /json"), request.headers());
     let headers = handler.tracer.headers_for_spans(request.headers());
     let origin = origin(&handler, &request);
     match Bytes::from_request(request, &()).await {
@@ -81,25 +81,22 @@ pub(super) struct AnswerJson(pub(super) Map<String, Value>);
 
 impl From<Answer<'_>> for AnswerJson {
     fn from(answer: Answer<'_>) -> Self {
-        Self(answer_fields(answer))
+        let mut fields = Map::new();
+        fields.insert("overallCode".to_owned(), answer.overall.name().into());
+        if !answer.statuses.is_empty() {
+            fields.insert("statuses".to_owned(), answer.statuses.into_iter().map(status_json).collect());
+        }
+        let added =
+            [("responseHeadersToAdd", &answer.headers), ("requestHeadersToAdd", &answer.request_headers)];
+        for (name, headers) in added.into_iter().filter(|(_, headers)| !headers.is_empty()) {
+            let headers = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
+            fields.insert(name.to_owned(), headers.collect());
+        }
+        if let Some(metadata) = answer.metadata {
+            fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
+        }
+        Self(fields)
     }
-}
-
-fn answer_fields(answer: Answer<'_>) -> Map<String, Value> {
-    let mut fields = Map::new();
-    fields.insert("overallCode".to_owned(), answer.overall.name().into());
-    if !answer.statuses.is_empty() {
-        fields.insert("statuses".to_owned(), answer.statuses.into_iter().map(status_json).collect());
-    }
-    let added = [("responseHeadersToAdd", &answer.headers), ("requestHeadersToAdd", &answer.request_headers)];
-    for (name, headers) in added.into_iter().filter(|(_, headers)| !headers.is_empty()) {
-        let headers = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
-        fields.insert(name.to_owned(), headers.collect());
-    }
-    if let Some(metadata) = answer.metadata {
-        fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
-    }
-    fields
 }
 
 fn status_json(status: DescriptorStatus<'_>) -> Value {

@@ -6,7 +6,6 @@
 mod denied_keys;
 mod exceptions;
 pub(super) mod family;
-mod holds;
 mod ledger;
 mod limit_counts;
 mod limit_families;
@@ -29,14 +28,13 @@ use std::sync::Arc;
 
 use engine::RuleSet;
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, Registry, Result, TextEncoder};
+use prometheus::{IntCounter, IntCounterVec, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
 use crate::telemetry::envoy_ratelimit::{self, OwnCounts, RESPONSE_TIME, Stat, Stats, lost_lines};
 use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
-use family::{ReadFamily, counter, register_read};
-use holds::HoldMeter;
+use family::{ReadFamily, counter, counters, register_read};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies, token_meter};
 use requests::RequestFamilies;
@@ -46,7 +44,6 @@ use stores::StoreFamilies;
 
 pub use denied_keys::{CountedKeys, DeniedByLimit, DeniedCharge, DeniedKeys, LOOKED_AT, LimitRef};
 pub use family::DurationBuckets;
-pub use holds::{CommitResult, ReserveResult};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use pauses::PauseMeter;
@@ -74,6 +71,10 @@ const LOST_LOG_LINES: ReadFamily = ReadFamily::counter(
     "Log lines lost: the log is full, or its reader is gone or too slow",
 );
 
+const HOLDS: &str = "ratelimitd_holds_total";
+const RESERVE_RESULTS: [&str; 3] = ["ok", "over_limit", "error"];
+const COMMIT_RESULTS: [&str; 5] = ["settled", "already", "expired", "lost", "error"];
+
 /// All metrics of a process. Clones share the counts.
 #[derive(Clone)]
 pub struct Metrics {
@@ -85,7 +86,7 @@ pub struct Metrics {
 
 pub(crate) struct Families {
     pub(crate) exceptions: ExceptionFamilies,
-    pub(crate) holds: HoldMeter,
+    holds: IntCounterVec,
     limits: LimitFamilies,
     pub(crate) pauses: PauseMeter,
     unknown_domains: IntCounter,
@@ -141,7 +142,12 @@ impl Metrics {
         let results = requests.results.clone();
         let families = Arc::new(Families {
             exceptions: ExceptionFamilies::new(&registry, parts.exceptions_age, parts.live_age)?,
-            holds: HoldMeter::new(&registry)?,
+            holds: counters(
+                &registry,
+                HOLDS,
+                "Reservations and commits of holds, by result",
+                &["op", "result"],
+            )?,
             limits: LimitFamilies::new(&registry, results, near_limit_ppm, values_per_rule)?,
             pauses: PauseMeter::new(&registry)?,
             unknown_domains: counter(
@@ -162,6 +168,11 @@ impl Metrics {
             lost_log_lines: parts.lost_log_lines,
             denied_keys: CountingWorkers::default(),
         });
+        // Every series exists from the start, so that the first one is an increase.
+        RESERVE_RESULTS
+            .iter()
+            .for_each(|result| drop(families.holds.with_label_values(&["reserve", result])));
+        COMMIT_RESULTS.iter().for_each(|result| drop(families.holds.with_label_values(&["commit", result])));
         let read = Arc::clone(&families);
         register_read(&registry, &READ_AT_SCRAPE.concat(), move || read.read_families())?;
         Ok(Self { registry, tags, families })
@@ -205,6 +216,11 @@ impl Metrics {
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.families.pauses.bind(rules);
         self.families.limits.bind(rules, self.families.exceptions.bind(rules))
+    }
+
+    /// Counts a call of a hold.
+    pub(crate) fn count_hold(&self, op: &str, result: &str) {
+        self.families.holds.with_label_values(&[op, result]).inc();
     }
 
     #[must_use]

@@ -19,10 +19,10 @@ const MAX_DOMAIN_BYTES: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpannedCall {
-    ShouldRateLimit,
-    Json,
-    /// The path of a hold.
-    Hold(&'static str),
+    /// Service and method.
+    Grpc(&'static str),
+    /// `POST` and a path.
+    Post(&'static str),
     Check,
 }
 
@@ -74,9 +74,7 @@ impl SpannedCall {
     /// As in envoyproxy/ratelimit, where that has a name.
     fn span_name(self) -> &'static str {
         match self {
-            Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-            Self::Json => "POST /json",
-            Self::Hold(path) => path,
+            Self::Grpc(name) | Self::Post(name) => name,
             // With any method.
             Self::Check => "/check",
         }
@@ -84,15 +82,18 @@ impl SpannedCall {
 
     fn attributes(self) -> Vec<KeyValue> {
         match self {
-            Self::ShouldRateLimit => vec![
-                KeyValue::new("rpc.system", "grpc"),
-                KeyValue::new("rpc.service", "envoy.service.ratelimit.v3.RateLimitService"),
-                KeyValue::new("rpc.method", "ShouldRateLimit"),
-            ],
-            Self::Json => {
-                vec![KeyValue::new("http.request.method", "POST"), KeyValue::new("http.route", "/json")]
+            Self::Grpc(name) => {
+                let (service, method) = name.split_once('/').unwrap_or_default();
+                vec![
+                    KeyValue::new("rpc.system", "grpc"),
+                    KeyValue::new("rpc.service", service),
+                    KeyValue::new("rpc.method", method),
+                ]
             }
-            Self::Hold(path) => vec![KeyValue::new("http.route", path)],
+            Self::Post(name) => {
+                let route = name.trim_start_matches("POST ");
+                vec![KeyValue::new("http.request.method", "POST"), KeyValue::new("http.route", route)]
+            }
             Self::Check => vec![KeyValue::new("http.route", "/check")],
         }
     }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::support::daemon::Daemon;
 use crate::support::process::{Plan, Ratelimitd};
+use crate::support::redis::Redis;
 use crate::support::{http, ports, wait};
 use crate::tools::{REMEDY, document, in_project, read, run};
 
@@ -22,6 +23,8 @@ const SPACING_MS: u64 = 200;
 const BURST: usize = 3;
 /// The limit `tenant-tokens`.
 const TOKENS: u64 = 10_000;
+/// The limit `job-tokens`.
+const JOB_TOKENS: u64 = 100_000;
 
 /// Longer than a busy machine delays a decision, so that no policy decides while the service is there.
 const PATIENT: &[&str] = &["--deadline", "10"];
@@ -35,13 +38,20 @@ struct Caller {
     worker: Vec<PathBuf>,
     api: Vec<PathBuf>,
     budget: Vec<PathBuf>,
+    job: Vec<PathBuf>,
     over_grpc: bool,
 }
 
 /// The programs in Python, with one of the forms of the worker.
 fn python(worker: &str) -> Caller {
     let program = |name| vec![PathBuf::from("python3"), in_project("examples/callers/python").join(name)];
-    Caller { worker: program(worker), api: program("api.py"), budget: program("budget.py"), over_grpc: false }
+    Caller {
+        worker: program(worker),
+        api: program("api.py"),
+        budget: program("budget.py"),
+        job: program("job.py"),
+        over_grpc: false,
+    }
 }
 
 fn node() -> Caller {
@@ -50,6 +60,7 @@ fn node() -> Caller {
         worker: program("worker.mjs"),
         api: program("api.mjs"),
         budget: program("budget.mjs"),
+        job: program("job.mjs"),
         over_grpc: false,
     }
 }
@@ -62,7 +73,13 @@ fn go() -> Caller {
         run("go", &["build", "-C", "examples/callers/go", "-o", output, &format!("./{name}")]);
         vec![program]
     };
-    Caller { worker: build("worker"), api: build("api"), budget: build("budget"), over_grpc: true }
+    Caller {
+        worker: build("worker"),
+        api: build("api"),
+        budget: build("budget"),
+        job: build("job"),
+        over_grpc: true,
+    }
 }
 
 /// Cargo builds examples beside the folder of the test binaries.
@@ -74,19 +91,31 @@ fn rust() -> Caller {
         assert!(program.exists(), "{} is missing: run `{REMEDY}`", program.display());
         vec![program]
     };
-    Caller { worker: built("worker"), api: built("api"), budget: built("budget"), over_grpc: true }
+    Caller {
+        worker: built("worker"),
+        api: built("api"),
+        budget: built("budget"),
+        job: built("job"),
+        over_grpc: true,
+    }
 }
 
 /// The service with the settings and rules of the examples.
 fn service() -> Ratelimitd {
+    plan().start()
+}
+
+fn plan() -> Plan {
     let settings = document(&read("examples/callers/settings.yaml"));
     assert_eq!(settings["response"]["dynamic_metadata"], true);
-    Plan::new(&read("examples/callers/rules.yaml")).set("response.dynamic_metadata", true).start()
+    Plan::new(&read("examples/callers/rules.yaml")).set("response.dynamic_metadata", true)
 }
 
 impl Caller {
     fn command(&self, program: &[PathBuf], service: &Ratelimitd, arguments: &[&str]) -> Command {
-        let port = if self.over_grpc { service.grpc_port() } else { service.http_port() };
+        // Envoy's protocol lacks holds.
+        let over_grpc = self.over_grpc && program != self.job;
+        let port = if over_grpc { service.grpc_port() } else { service.http_port() };
         let mut command = Command::new(&program[0]);
         command.args(&program[1..]).args(["--address", &format!("127.0.0.1:{port}")]).args(arguments);
         command
@@ -255,6 +284,51 @@ fn check_budget(caller: &Caller) {
     service.kill();
     let lost = caller.finish(&caller.budget, &service, &[&["--requests", "1"], ALLOW].concat()).0;
     assert!(lost.starts_with("request 0 cost 53, not settled"), "{lost}");
+}
+
+/// The service is away at the job's start and end, and the job is charged its real cost once.
+fn check_job(caller: &Caller) {
+    let redis = Redis::start();
+    let mut service = plan().redis(&redis.url()).set("store.redis.timeout", "5s").start();
+    let (printed, _) = caller.finish(&caller.job, &service, PATIENT);
+    assert_eq!(printed, "job starts\njob cost 31840, settled\n");
+    assert_eq!(service.left("callers", ("budget", "acme")), JOB_TOKENS - 31_840);
+    service.kill();
+    let arguments = ["--tenant", "b", "--cost", "70000", "--seconds", "3"];
+    let mut job = Daemon::spawn("the job", REMEDY, &mut caller.command(&caller.job, &service, &arguments));
+    wait::expect("the job sees the outage", || job.log().contains(NO_DECISION));
+    assert!(!job.log().contains("job starts"), "{}", job.log());
+    service.restart();
+    wait::expect("the job starts", || job.log().contains("job starts"));
+    service.kill();
+    // The job ends, but cannot commit.
+    wait::expect("the job commits", || {
+        job.log().matches(NO_DECISION).count() > 1 || job.log().contains("not committed")
+    });
+    service.restart();
+    assert!(job.wait_exit().success());
+    assert!(job.log().contains("job cost 70000, settled"), "{}", job.log());
+    assert_eq!(service.left("callers", ("budget", "b")), JOB_TOKENS - 70_000);
+}
+
+#[test]
+fn python_job() {
+    check_job(&python("worker.py"));
+}
+
+#[test]
+fn node_job() {
+    check_job(&node());
+}
+
+#[test]
+fn go_job() {
+    check_job(&go());
+}
+
+#[test]
+fn rust_job() {
+    check_job(&rust());
 }
 
 #[test]

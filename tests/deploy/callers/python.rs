@@ -109,3 +109,22 @@ fn grpc_needs_an_authority_on_a_unix_socket() {
     assert_eq!((answer.overall_code(), answer.statuses[0].limit_remaining), (Code::Ok, 2));
     assert!(read("examples/README.md").contains("grpc.default_authority"));
 }
+
+/// Many requests in one call, each on its own, and many descriptors in one request, all or none.
+#[test]
+fn many_in_one_call() {
+    let service = service();
+    let program = format!(
+        "import sys; sys.path.insert(0, {:?}); sys.dont_write_bytecode = True\n\
+         from ratelimit import RateLimit\n\
+         limit = RateLimit('127.0.0.1:{}', 'deny', 10)\n\
+         user = lambda name: [('user', name)]\n\
+         each = limit.ask_each([('callers', user('a'), 1), ('callers', user('a'), 9), ('', user('a'), 1)])\n\
+         print([(answer.admitted, answer.decided) for answer in each])\n\
+         print([limit.ask_all('callers', [user('b'), user('c')], hits).admitted for hits in (2, 2, 1)])\n",
+        in_project("examples/callers/python"),
+        service.http_port()
+    );
+    let printed = run("python3", &["-c", &program]);
+    assert_eq!(printed, "[(True, True), (False, True), (False, False)]\n[True, False, True]\n");
+}

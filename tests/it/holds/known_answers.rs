@@ -1,5 +1,4 @@
-//! Known answers, on memory here and on Redis in `redis::holds`. Each step is that of another instance: only the id and
-//! the counters are shared.
+//! Known answers, on memory here and on Redis in `redis::holds`. Steps share only ids and counters, like instances.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,8 +22,8 @@ descriptors:
   - { key: part, rate_limit: { unit: minute, requests_per_unit: 1000, algorithm: fixed_window, reserve: 7 } }
 ";
 
-/// 1,000 units in 60 s: the time in seconds, the step, the answer. An answer has the units that remain, the seconds
-/// until the reset, and after `r` the wait. `commit X *` is that of another tenant.
+/// 1,000 units in 60 s: the time in seconds, the step, the answer. An answer lists the remaining units, the seconds
+/// until the reset, and after `r` the wait. `commit X *` names another tenant.
 const TABLE: &str = "
  0 | reserve A 400     | OK 600/60
  1 | reserve B 700     | OVER 600/59 r59
@@ -91,7 +90,7 @@ impl<D: FnMut(&Charges, u64) -> Outcomes> Story<D> {
     ) -> Result<Decision, &'static str> {
         let mut receipt = Receipt::new(0);
         if id != "-" {
-            let hold = Hold::read(id, now_us).map_err(|_| "unreadable")?;
+            let hold = Hold::read(id, now_us).ok_or("unreadable")?;
             let mark = hold.mark(now_us).ok_or("expired")?;
             if (self.decide)(&mark, now_us).is_over(0) {
                 return Err("already");
@@ -106,7 +105,7 @@ fn story<D: FnMut(&Charges, u64) -> Outcomes>(decide: D, seed: u64) -> Story<D> 
     Story { rules: rules::rules(RULES), decide, nonce: seed << 8 }
 }
 
-/// Plays the story for each rule. `seed` makes its values and ids its own.
+/// Plays the story for each rule. Values and ids differ by `seed`.
 pub(crate) fn check_holds(seed: u64, mut decide: impl FnMut(&Charges, u64) -> Outcomes) {
     for (number, key) in (0..).zip(["fixed", "default", "receipt", "part"]) {
         let mut story = story(&mut decide, 16 * seed + number);
@@ -122,7 +121,7 @@ pub(crate) fn check_holds(seed: u64, mut decide: impl FnMut(&Charges, u64) -> Ou
                     let ttl_s = words.get(3).map_or(3_600, |ttl| ttl.parse().expect("seconds"));
                     let (decision, id) = story.reserve(now_us, vec![descriptor], ttl_s);
                     assert_eq!(id.is_some(), decision.overall == Code::Ok, "{row}");
-                    assert_eq!(decision.receipt(|| 1), None, "{row}: a hold has no receipt besides its id");
+                    assert_eq!(decision.receipt(|| 1), None, "{row}: only the id settles");
                     ids.extend(id.map(|id| (words[1], id)));
                     summary(&decision)
                 }
@@ -165,7 +164,7 @@ fn a_denied_reservation_takes_nothing() {
     assert_eq!(summary(&decision), "OK 1000/0");
 }
 
-/// Hits in a queue have waited for their turn, and in a leased bucket others may hold the units that follow.
+/// Hits in a queue waited for their turn, and in a leased bucket others may hold the units that follow.
 #[test]
 fn what_cannot_be_given_back_stays_and_an_excess_is_booked() {
     let text = "
@@ -189,5 +188,22 @@ descriptors:
             decision.limit_results().next().expect("a limit").outcome.report.remaining
         };
         assert_eq!([left(10), left(70)], [after_less, after_more], "{key}");
+    }
+}
+
+#[test]
+fn the_ledger_books_the_estimate_and_the_difference() {
+    let mut story = story(in_memory(), 0);
+    let booked = |decision: &Decision| {
+        let (charged, _) = decision.charges().next().expect("a charge");
+        let booking = decision.booking(&charged).0;
+        (booking.ok, booking.units, booking.back)
+    };
+    for (tenant, actual, difference) in [("a", 150, (0, 0, 250)), ("b", 900, (0, 500, 0))] {
+        let descriptor = |units| vec![hits(&format!("fixed={tenant}"), units)];
+        let (reserved, id) = story.reserve(T0, descriptor(400), 60);
+        assert_eq!(booked(&reserved), (1, 400, 0));
+        let settled = story.commit(T0, &id.expect("it fits"), descriptor(actual)).expect("the first commit");
+        assert_eq!(booked(&settled), difference);
     }
 }

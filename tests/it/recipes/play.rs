@@ -73,6 +73,10 @@ impl<S: ReplayStore> Play<'_, S> {
             } else if sent == step.repeat {
                 differences.extend(compare(step, &decision));
             }
+            if let Some(name) = &step.hold {
+                let receipt = decision.receipt_of_hold(|| self.receipts.len() as u64);
+                self.receipts.insert(name.clone(), receipt.expect("a hold"));
+            }
             if let Some(name) = &step.receipt {
                 let receipt = decision.receipt(|| self.receipts.len() as u64);
                 self.receipts.insert(name.clone(), receipt.expect("the answer has a receipt"));
@@ -103,7 +107,12 @@ impl<S: ReplayStore> Play<'_, S> {
             ..descriptor(text)
         };
         let descriptors = step.ask.iter().map(descriptor).collect();
-        Request { domain: self.domain.clone(), hits_addend: 1, descriptors, caller: Caller::default() }
+        let domain = self.domain.clone();
+        let mut request = Request { domain, hits_addend: 1, descriptors, caller: Caller::default() };
+        if step.hold.is_some() || step.commit.is_some() {
+            request.set_hold(step.commit.as_ref().map(|name| &self.receipts[name]));
+        }
+        request
     }
 }
 

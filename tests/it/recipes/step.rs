@@ -9,6 +9,8 @@
 //! | `hits` | the cost of each descriptor |
 //! | `receipt` | the name under which the receipt of the answer is kept |
 //! | `settle` | the name of the receipt that each descriptor returns; `hits` are then the real cost |
+//! | `hold` | the request reserves; the name under which the hold is kept |
+//! | `commit` | the kept hold to commit, by name; `hits` are then the real cost |
 //! | `repeat` | how many times the request is sent; the answer is that to the last one, its code that to each of them |
 //! | `answer` | `OK` or `OVER_LIMIT` |
 //! | `left` | the units left of each descriptor: a number, `none` without a limit, or `unlimited` |
@@ -34,6 +36,9 @@ pub struct Step {
     /// The name of the receipt that is kept, and of the receipt that is returned.
     pub receipt: Option<String>,
     pub settle: Option<String>,
+    /// The same for a hold.
+    pub hold: Option<String>,
+    pub commit: Option<String>,
     pub repeat: u64,
     pub answer: String,
     /// Empty if the file does not say it.
@@ -70,6 +75,8 @@ impl Fields {
             hits: self.0.remove("hits").map(|hits| hits.as_u64().expect("a number")),
             receipt: self.text("receipt"),
             settle: self.text("settle"),
+            hold: self.text("hold"),
+            commit: self.text("commit"),
             repeat: self.0.remove("repeat").map_or(1, |repeat| repeat.as_u64().expect("a number")),
             answer: self.text("answer").expect("a step has an answer"),
             left: self.texts("left"),

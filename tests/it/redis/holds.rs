@@ -1,4 +1,4 @@
-//! Holds on Redis: the known answers, many reservations at once, and each place at which a process can die.
+//! Holds on Redis: the known answers, many reservations at once, and processes killed at each step.
 
 use std::thread;
 
@@ -23,7 +23,7 @@ fn redis_and_each_primary_of_a_cluster_give_the_known_answers() {
     check_holds(0, |charges, now_us| server.decide(charges, now_us));
     let cluster = Cluster::start();
     let mut primaries: Vec<_> = cluster.urls().iter().map(|url| Timed::connect(&runtime, url)).collect();
-    // A mark and the counters of its hold are on any primaries.
+    // Mark and counters may be on different primaries.
     for seed in 0..4 {
         check_holds(seed, |charges, now_us| {
             let primary = cluster.primary_of(charges.keys().next().expect("a counter"));
@@ -32,7 +32,7 @@ fn redis_and_each_primary_of_a_cluster_give_the_known_answers() {
     }
 }
 
-/// A bucket of one second has a server of its own in `two_servers`, and needs a quarter of an hour to fill.
+/// In `two_servers`, the bucket of one second is on its own server. It needs a quarter of an hour to fill.
 const RULES: &str = "
 domain: llm
 descriptors:
@@ -113,7 +113,6 @@ fn a_hold_outlives_the_service_and_redis() {
     let away = commit(&service, "tenant", 10, &id);
     assert_eq!((away.status, away.header("retry-after")), (503, Some("1")), "{away:?}");
     redis.restart();
-    // The mark of a call without an answer may be there, which then counts as the commit.
     wait::expect("Redis decides again", || {
         let answer = commit(&service, "tenant", 10, &id);
         answer.status == 200 && json(&answer)["result"] == "settled"
@@ -163,6 +162,6 @@ fn a_service_killed_between_mark_and_settle_leaves_the_estimate() {
     service.restart();
     assert_eq!(json(&commit(&service, "second", 600, &id))["result"], "already");
     let left = service.left("llm", ("second", "acme"));
-    // Redis may find the 100 units beyond the estimate in its socket. The bucket gets a unit in a second.
+    // Redis may find the 100 units beyond the estimate in its socket. A unit comes back in a second.
     assert!((400..600).contains(&left), "{left} units are left");
 }

@@ -422,8 +422,8 @@ impl LimitSpec {
         self.lease == Lease::Auto && self.lease_obstacle().is_none()
     }
 
-    /// `true` if units can be given back to their grant. Hits in a queue have waited already, and in a bucket the
-    /// return would move units that others borrowed.
+    /// `true` if units can be returned to their grant. Hits in a queue waited already, and in a leased bucket a return
+    /// would move units that others borrowed.
     pub(crate) fn gives_back(&self) -> bool {
         self.pacing != Pacing::Queue && !(self.is_leased() && self.algorithm.has_burst())
     }

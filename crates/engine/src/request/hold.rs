@@ -1,13 +1,13 @@
 //! Holds: a caller reserves an estimate, and commits the real cost with the id that it got, at most once.
 //!
-//! The id, `h1.<end>.<receipt>`, has all that a commit needs: its end in seconds since the epoch, in base 36, and the
-//! [`Receipt`] of the reservation. Nothing is stored but a mark, once it is committed.
+//! The id, `h1.<end>.<receipt>`, contains the end in seconds since the epoch, in base 36, and the reservation's
+//! [`Receipt`]. Nothing is stored until the commit, which leaves a mark.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::plan::charge::{Charge, Charges};
-use super::receipt::{Base36, MAX_TEXT, Receipt, base36};
+use super::receipt::{Base36, Receipt, base36};
 use crate::limit::algorithm::{Gcra, Kernel, Pacing};
 use crate::limit::cost::Cost;
 use crate::limit::role::Role;
@@ -24,7 +24,7 @@ const CLOCKS_DIFFER_S: u64 = 60;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// A reservation that was admitted. `Display` and [`Hold::read`] are the format of its id.
+/// An admitted reservation. `Display` and [`Hold::read`] define the id's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// Seconds since the epoch. From then on nothing is booked.
@@ -32,29 +32,22 @@ pub struct Hold {
     pub receipt: Receipt,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read the id")]
-pub struct UnreadableHold;
-
 impl Hold {
-    /// `now_us`: microseconds since the epoch. `ttl`: 1 s to [`LONGEST_HOLD`]; another time becomes the nearest of them.
+    /// `now_us`: microseconds since the epoch. `ttl`: 1 s to [`LONGEST_HOLD`]; other times become the nearest of these.
     #[must_use]
     pub fn new(receipt: Receipt, now_us: u64, ttl: Duration) -> Self {
         let ttl = ttl.clamp(Duration::from_secs(1), LONGEST_HOLD);
         Self { end_s: now_us.div_ceil(SECOND_US) + ttl.as_secs(), receipt }
     }
 
-    /// Reads an id of any length and content, in bounded time and memory.
-    ///
-    /// # Errors
-    /// [`UnreadableHold`] if it is no id, or ends later than that of a new hold.
-    pub fn read(id: &str, now_us: u64) -> Result<Self, UnreadableHold> {
-        let fields =
-            (id.len() <= 2 * MAX_TEXT).then(|| id.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.'));
-        let (end, receipt) = fields.flatten().ok_or(UnreadableHold)?;
+    /// Reads an id of any length and content, in bounded time and memory. `None` if it is unreadable, or ends later
+    /// than a new hold.
+    #[must_use]
+    pub fn read(id: &str, now_us: u64) -> Option<Self> {
+        let (end, receipt) = id.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')?;
         let latest = now_us / SECOND_US + LONGEST_HOLD.as_secs() + CLOCKS_DIFFER_S;
-        let end_s = base36(end).filter(|&end| end <= latest).ok_or(UnreadableHold)?;
-        Ok(Self { end_s, receipt: receipt.parse().map_err(|_| UnreadableHold)? })
+        let end_s = base36(end).filter(|&end| end <= latest)?;
+        Some(Self { end_s, receipt: receipt.parse().ok()? })
     }
 
     /// Microseconds since the epoch.
@@ -63,10 +56,10 @@ impl Hold {
         self.end_s * SECOND_US
     }
 
-    /// Returns the charge of the mark, which fits for the first commit only; `None` once the hold has ended.
+    /// Returns the mark as a charge, which only fits for the first commit; `None` after the hold's end.
     ///
-    /// The mark is one unit of a limit that has one unit until the end. The state of GCRA is an instant, here the end,
-    /// so the key needs no period. No domain is empty, so no rule has this key.
+    /// It is the only unit of a limit until the end. The state of GCRA is an instant, here the end, so the key needs no
+    /// period. No rule uses this key, because no domain is empty.
     #[must_use]
     pub fn mark(&self, now_us: u64) -> Option<Charges> {
         let left_s = self.end_s.checked_sub(now_us / SECOND_US).filter(|&left| left > 0)?;
@@ -105,9 +98,9 @@ mod tests {
         let id = hold(3_600).to_string();
         // 1,700,003,601 in base 36.
         assert_eq!(id, "h1.s44z69.1.z");
-        assert_eq!(Hold::read(&id, NOW_US), Ok(hold(3_600)));
+        assert_eq!(Hold::read(&id, NOW_US), Some(hold(3_600)));
         for ttl_s in [1, 86_400] {
-            assert_eq!(Hold::read(&hold(ttl_s).to_string(), NOW_US), Ok(hold(ttl_s)));
+            assert_eq!(Hold::read(&hold(ttl_s).to_string(), NOW_US), Some(hold(ttl_s)));
         }
         assert_eq!((hold(0), hold(u64::MAX)), (hold(1), hold(86_400)));
     }
@@ -119,9 +112,9 @@ mod tests {
         for id in
             ["", "abc", "1.z", "h1", "h1.", "h1.1", "h1.1.", "h1.1.2.z", "h1..1.z", "h1.-1.1.z", &late, &long]
         {
-            assert_eq!(Hold::read(id, NOW_US), Err(UnreadableHold), "{id}");
+            assert_eq!(Hold::read(id, NOW_US), None, "{id}");
         }
-        assert_eq!(Hold::read(&"h1.".repeat(1 << 22), NOW_US), Err(UnreadableHold));
+        assert_eq!(Hold::read(&"h1.".repeat(1 << 22), NOW_US), None);
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Request {
         if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
     }
 
-    /// Makes the request reserve for a hold or, with the receipt of the reservation, commit it.
+    /// Makes the request reserve for a hold or, with the reservation's receipt, commit it.
     pub fn set_hold(&mut self, receipt: Option<&Receipt>) {
         for descriptor in &mut self.descriptors {
             (descriptor.is_hold, descriptor.is_whole_cost) = (true, true);
@@ -69,7 +69,7 @@ pub struct Descriptor {
     /// `true` if the hits are the whole cost of a request without an earlier check, so a limit with `reserve` takes all
     /// of them. Maps set this for calls to `/check` and lines of a log.
     pub is_whole_cost: bool,
-    /// `true` for a part of a hold ([`Request::set_hold`]): its charges are prepaid, and its receipt settles every limit.
+    /// `true` for a part of a hold ([`Request::set_hold`]): charges are prepaid, and a receipt settles every limit.
     pub is_hold: bool,
     /// What the last entry says if it names no value. Such a descriptor denies nothing.
     pub attached: Option<Box<Attached>>,

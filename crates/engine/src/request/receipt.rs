@@ -23,7 +23,7 @@ const VERSION: &str = "1";
 const MAX_ITEMS: usize = 64;
 
 /// Longest receipt: the version, a nonce of 13 digits, and items of numbers below 2^48, 2^53, 2^53 and 2^32.
-pub(super) const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11 + 1 + 7);
+const MAX_TEXT: usize = 1 + 1 + 13 + MAX_ITEMS * (1 + 10 + 1 + 11 + 1 + 11 + 1 + 7);
 
 const BASE: u64 = 36;
 

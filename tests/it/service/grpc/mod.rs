@@ -3,6 +3,7 @@
 mod answers;
 mod bytes;
 mod hostile;
+mod kuadrant;
 mod limits;
 mod memory;
 mod raw_codec;

@@ -49,7 +49,11 @@ async fn reflection_lists_the_services() {
 
     let Some(MessageResponse::ListServicesResponse(list)) = next().await else { panic!("not a list") };
     let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
-    for name in ["envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"] {
+    for name in [
+        "envoy.service.ratelimit.v3.RateLimitService",
+        "kuadrant.service.ratelimit.v1.RateLimitService",
+        "grpc.health.v1.Health",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     let Some(MessageResponse::FileDescriptorResponse(files)) = next().await else { panic!("no files") };

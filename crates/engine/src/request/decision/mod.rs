@@ -307,27 +307,18 @@ impl Decision {
     /// such a limit that fits and that the store recorded. Calls `nonce` only if there is a receipt.
     #[must_use]
     pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
-        self.plan.gives_receipt.then(|| self.receipt_of(nonce, Self::grant_in_receipt)).flatten()
+        if self.plan.gives_receipt { self.receipt_of_hold(nonce) } else { None }
     }
 
-    /// Returns the receipt of an admitted reservation, with an item for each charge that fits and that the store
-    /// recorded. Calls `nonce` only if there is a receipt.
+    /// [`Decision::receipt`] for a reservation: with an item for a charge to any limit.
     #[must_use]
     pub fn receipt_of_hold(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
-        self.receipt_of(nonce, Self::grant)
-    }
-
-    fn receipt_of(
-        &self,
-        nonce: impl FnOnce() -> u64,
-        grant_of: impl Fn(&Self, &ChargedLimit<'_>) -> Option<Grant>,
-    ) -> Option<Receipt> {
         if self.overall == Code::OverLimit {
             return None;
         }
         let mut receipt = Receipt::new(nonce());
         for charged in self.plan.charged() {
-            if let Some(grant) = grant_of(self, &charged) {
+            if let Some(grant) = self.grant_in_receipt(&charged) {
                 let (key, charge) = self.plan.charges.get(charged.index);
                 receipt.add(key, charge.cost.taken(), grant);
             }
@@ -338,16 +329,16 @@ impl Decision {
     /// Returns this charge's item in the receipt; `None` without one.
     #[must_use]
     pub fn grant_in_receipt(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
-        if !charged.limit.spec.settle || self.overall == Code::OverLimit {
+        // A plan without a receipt is a hold, whose id lists the charges to all limits.
+        let is_in_receipt = charged.limit.spec.settle || !self.plan.gives_receipt;
+        if !is_in_receipt || self.overall == Code::OverLimit {
             return None;
         }
-        self.grant(charged)
+        self.grant(self.plan.charges.charge(charged.index), &self.outcomes.by_charge[charged.index])
     }
 
     /// The grant, if the charge fits and the store recorded it.
-    fn grant(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
-        let (charge, granted) =
-            (self.plan.charges.charge(charged.index), &self.outcomes.by_charge[charged.index]);
+    fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
         let (DecidedBy::Store(CounterSnapshot { reading, .. })
         | DecidedBy::Lease(CounterSnapshot { reading, .. })) = &granted.decided_by
         else {
@@ -366,12 +357,6 @@ impl Decision {
     #[must_use]
     pub fn settle(&self, index: usize) -> Option<&Settle> {
         self.plan.settles.at(index)
-    }
-
-    /// `true` if the store did not answer a settle.
-    #[must_use]
-    pub fn has_lost_settle(&self) -> bool {
-        self.plan.settles.iter().any(|settle| settle.result == SettleResult::Lost)
     }
 }
 

@@ -49,7 +49,7 @@ pub enum SettleResult {
 pub(crate) struct Returned<'r> {
     pub(crate) receipt: &'r Result<Receipt, UnreadableReceipt>,
     pub(crate) actual: u64,
-    /// `true` for the commit of a hold. Its descriptors are costs of their own, and their sum counts.
+    /// `true` for a hold's commit, whose descriptors are separate costs: their sum counts.
     pub(crate) is_hold: bool,
 }
 
@@ -105,10 +105,6 @@ impl Settles {
         let estimated = item.map(|item| item.units);
         self.0.push(Settle { charge: index, nonce, estimated, actual, result: SettleResult::Lost });
         index
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Settle> {
-        self.0.iter()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Settle> {
