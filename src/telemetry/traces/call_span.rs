@@ -110,7 +110,7 @@ impl CallSpan {
         }
     }
 
-    /// Adds the code, whether borrowed units decided a limit, and the rule of the first descriptor over its limit.
+    /// Adds the code, whether borrowed units decided a limit, and which limit the first denied descriptor exceeds.
     pub fn add_decision(&mut self, decision: &Decision) {
         let Some(span) = &mut self.0 else { return };
         span.set_attribute(KeyValue::new("ratelimit.code", decision.overall.name()));

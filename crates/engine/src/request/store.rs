@@ -144,7 +144,7 @@ pub trait Reset: Send + Sync {
     fn replace(&self, key: &str, charge: &Charge)
     -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
-    /// Returns the units of a counter that this process borrowed and has not used. The counter counts them as used.
+    /// Returns a counter's units that this process borrowed and still holds. The counter shows them as used.
     fn borrowed(&self, _key: &str) -> u64 {
         0
     }

@@ -15,8 +15,6 @@ const IDLE_US: u64 = 50_000;
 const IDLE_GAPS: u64 = 6;
 /// A new gap between calls counts as one of this many.
 const AVERAGED_GAPS: u64 = 16;
-/// Most grants of one counter that a process spends at a time.
-const MOST_GRANTS: usize = 2;
 
 /// How much the store's clock may gain on this process's clock.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +60,7 @@ impl Held {
 /// Units set aside for one charge of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Portion {
-    /// The key of their lease. A later lease on the same counter has another one.
+    /// The lease's own key: a later lease on the same counter allocates another.
     pub(super) lease: Arc<str>,
     pub(super) units: u64,
     granted: CounterReading,
@@ -70,7 +68,7 @@ pub(super) struct Portion {
     pub(super) outcome: Option<Outcome>,
     /// A postpaid charge is recorded whatever the answer.
     pub(super) is_prepaid: bool,
-    /// `true` if the rest of the charge does not fit.
+    /// `true` if the store denies the rest.
     pub(super) is_over: bool,
 }
 
@@ -139,7 +137,7 @@ impl Lease {
         }
     }
 
-    /// The latest time that the store's clock can show.
+    /// The store's time, at the latest.
     fn latest_us(&self, now_us: u64) -> u64 {
         let ClockMargin { per_mille, fixed_us } = self.margin;
         let passed_us = now_us.saturating_sub(self.heard.sent_us);
@@ -191,7 +189,7 @@ impl Lease {
         Some(Portion { lease: Arc::clone(&self.key), units, granted, outcome, is_prepaid, is_over: false })
     }
 
-    /// The outcome of a charge that borrowed units cover.
+    /// The outcome if the process's units cover a charge.
     fn outcome(&self, charge: &Charge, now_us: u64) -> Option<Outcome> {
         let snapshot = self.advanced(now_us)?;
         let (report, decided_by) = (Report::unused(0), DecidedBy::Lease(snapshot));
@@ -277,10 +275,8 @@ impl Lease {
             return None;
         }
         let (want, deposit) = self.plan(now_us)?;
-        let (units, at_us) = (want.saturating_sub(own).saturating_add(deposit), self.latest_us(now_us));
-        let grants = self.held.iter().filter(|held| held.usable(&self.kernel, at_us) > 0).count();
-        let is_due = own < self.ask_below && want >= LEAST_UNITS && units >= LEAST_UNITS;
-        if !is_due || grants >= MOST_GRANTS {
+        let units = want.saturating_sub(own).saturating_add(deposit);
+        if own >= self.ask_below || want < LEAST_UNITS || units < LEAST_UNITS {
             return None;
         }
         self.asks_from_us = u64::MAX;

@@ -22,7 +22,7 @@ const STOP_WITHIN: Duration = Duration::from_millis(250);
 /// Units to ask for, or an undo of unused ones.
 #[derive(Clone, Debug)]
 pub(super) struct Errand {
-    /// Of the lease: a later one on the same counter has another allocation.
+    /// The lease's own key: a later lease on the same counter allocates another.
     pub(super) key: Arc<str>,
     pub(super) kernel: Kernel,
     pub(super) cost: Cost,

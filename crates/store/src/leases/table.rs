@@ -134,7 +134,7 @@ impl Leases {
         })
     }
 
-    /// Returns the units of a counter that the process borrowed and has not used.
+    /// Returns a counter's units that the process borrowed and still holds.
     #[must_use]
     pub fn held(&self, key: &str) -> u64 {
         let hash = self.hasher.hash_one(key);

@@ -13,7 +13,7 @@ use engine::{Charges, Cost, Outcomes, Store, StoreError, Verdict};
 use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::redis::{kernels, one_charge, patient_options, remaining, store};
@@ -35,7 +35,7 @@ struct Process<S> {
     layer: Leased<S, BootClock>,
     leases: Arc<Leases>,
     stop: CancellationToken,
-    lender: JoinHandle<()>,
+    lender: JoinSet<()>,
 }
 
 impl<S: Store + 'static> Process<S> {
@@ -43,14 +43,15 @@ impl<S: Store + 'static> Process<S> {
         let leases = Arc::new(Leases::new(Duration::from_secs(1)));
         let (layer, lender) = Leased::new(below, Arc::clone(&leases), BootClock);
         let stop = CancellationToken::new();
-        let lender = tokio::spawn(lender.run(stop.clone()));
-        Self { layer, leases, stop, lender }
+        let mut running = JoinSet::new();
+        running.spawn(lender.run(stop.clone()));
+        Self { layer, leases, stop, lender: running }
     }
 
     /// Returns all units, and what became of them.
     async fn stop(self) -> LeaseStats {
         self.stop.cancel();
-        self.lender.await.expect("the lender does not panic");
+        self.lender.join_all().await;
         let stats = self.leases.stats();
         assert_eq!(stats.granted, stats.spent + stats.returned + stats.lapsed, "{stats:?}");
         stats
