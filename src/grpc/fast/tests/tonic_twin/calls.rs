@@ -265,12 +265,12 @@ fn other_callers() -> Vec<TwinCaller> {
         ),
         health("a long request for health", vec![framed(0, &[0; 4_097])], "200 application/grpc, headers 11"),
         health("no request for health", vec![], "200 application/grpc, headers 13"),
-        other("reflection", REFLECTION, list("h"), both("200 application/grpc, 128 bytes 22, trailers 0")),
+        other("reflection", REFLECTION, list("h"), both("200 application/grpc, 179 bytes 53, trailers 0")),
         other(
             "reflection, the older version",
             REFLECTION_ALPHA,
             list("h"),
-            both("200 application/grpc, 133 bytes b2, trailers 0"),
+            both("200 application/grpc, 184 bytes 39, trailers 0"),
         ),
         TwinCaller {
             window: 7,
@@ -278,7 +278,7 @@ fn other_callers() -> Vec<TwinCaller> {
                 "reflection with a window of seven bytes",
                 REFLECTION,
                 list("h"),
-                both("200 application/grpc, 128 bytes 22, trailers 0"),
+                both("200 application/grpc, 179 bytes 53, trailers 0"),
             )
         },
         other("reflection without a question", REFLECTION, vec![], both("200 application/grpc, trailers 0")),
