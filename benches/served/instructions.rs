@@ -26,12 +26,14 @@ struct Row {
     limit: u32,
     unit: &'static str,
     keys: usize,
+    /// Other options of the limit.
+    options: &'static str,
     is_denied: bool,
 }
 
-/// Every request of the first three rows is admitted, nearly every one of the others denied: with keys that are known,
-/// and with a key that nobody had before, which only a limit of 0 denies.
-const ROWS: [Row; 5] = [
+/// Every request is admitted, except for two rows that deny nearly every one: with keys that are known, and with a key
+/// that nobody had before, which only a limit of 0 denies.
+const ROWS: [Row; 7] = [
     Row { name: "no rules", store: Store::None, ..ADMITTED },
     Row { name: "memory", store: Store::Memory, ..ADMITTED },
     Row { name: "Redis", store: Store::Redis, ..ADMITTED },
@@ -44,6 +46,8 @@ const ROWS: [Row; 5] = [
         is_denied: true,
         ..ADMITTED
     },
+    Row { name: "memory, ledger", options: ", ledger: true", ..ADMITTED },
+    Row { name: "memory, notify below the share", options: ", notify: [0.8]", ..ADMITTED },
 ];
 
 const ADMITTED: Row = Row {
@@ -52,6 +56,7 @@ const ADMITTED: Row = Row {
     limit: 1_000_000,
     unit: "second",
     keys: 1_000,
+    options: "",
     is_denied: false,
 };
 
@@ -66,12 +71,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The numbers that were counted when this file last changed.
 const BOUNDS: &str = include_str!("instructions.csv");
 
-/// Prints a row for each of [`ROWS`], and fails if one has no bound, or takes more than its bound allows.
-pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
+/// Prints a row for each of [`ROWS`] whose name contains `only`, and fails if one has no bound, or takes more than its
+/// bound allows.
+pub fn run(program: Program<'_>, duration: Duration, only: Option<&str>) -> ExitCode {
     println!("| counters in | instructions per decision | bound | | of the other threads, per second |");
     println!("|---|--:|--:|---|--:|");
     let mut fits = true;
-    for row in ROWS {
+    for row in ROWS.into_iter().filter(|row| only.is_none_or(|only| row.name.contains(only))) {
         let name = row.name;
         let Instructions { per_decision: counted, others_per_second: others } =
             count(program, &row, duration);
@@ -110,17 +116,20 @@ struct Instructions {
 
 /// One worker, one rule with `gcra`, [`IN_FLIGHT`] calls in flight on four connections.
 fn count(program: Program<'_>, row: &Row, duration: Duration) -> Instructions {
-    let Row { store, limit, unit, keys, .. } = *row;
+    let Row { store, limit, unit, keys, options, .. } = *row;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let output = directory.path().join("callgrind");
     let wrapped = under_callgrind(&directory, program.0, &output);
     let redis = (store == Store::Redis).then(Redis::start);
     let pace = Pace::Closed { in_flight: IN_FLIGHT };
-    let scenario = Scenario { pace, limit, unit, keys, ..Scenario::DEFAULT };
+    let scenario = Scenario { pace, limit, unit, keys, options, ..Scenario::DEFAULT };
+    let ledger = tempfile::tempdir().expect("a temporary directory");
+    let path = if options.contains("ledger") { ledger.path().to_str().expect("UTF-8") } else { "" };
     let settings = [
+        ("RATELIMITD__LEDGER__PATH", path),
         ("RATELIMITD__SERVER__WORKERS", "1"),
         ("RATELIMITD__SERVER__DRAIN", "0s"),
-        ("RATELIMITD__STORE__REDIS__TIMEOUT", "1s"),
+        ("RATELIMITD__STORE__REDIS__TIMEOUT", "5s"),
     ];
     let redis_port = redis.as_ref().map(|redis| redis.port);
     let mut service = Program(&wrapped).serve(&scenario.rule_file(), redis_port, &settings);

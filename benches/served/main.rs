@@ -86,7 +86,7 @@ struct Options {
     /// Times that each row is measured; with several, each figure is `least / median / most`.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Only rows whose title, or the question of whose table, contains this.
+    /// Only rows whose title, or the question of whose table, contains this; also of `instructions`.
     #[arg(long)]
     only: Option<String>,
     /// Write the pictures of the measured tables, `pace.svg` and `cost.svg`, to this directory.
@@ -166,7 +166,7 @@ fn main() -> ExitCode {
         Subject::Fairness => return fairness::run(program, duration),
         Subject::Handshakes => return handshakes::run(program, duration),
         Subject::Exceptions => return exceptions::run(program, duration),
-        Subject::Instructions => return instructions::run(program, duration),
+        Subject::Instructions => return instructions::run(program, duration, options.only.as_deref()),
         Subject::Train => {
             print_tables(&options, programs, questions::training());
             return handshakes::run(program, duration);

@@ -184,6 +184,7 @@ pub fn all() -> Vec<Question> {
         ("How does it grow with the rules in force?", rules()),
         ("How does it grow with the distance to Redis?", distance()),
         ("What do hot keys cost?", keys()),
+        ("What does `lease: auto` save?", leases()),
     ] {
         all.push(Question { text: text.to_owned(), shape: None, rows });
     }
@@ -243,4 +244,22 @@ fn keys() -> Vec<Row> {
         ]);
     }
     rows
+}
+
+/// Limits that no call reaches, with `lease: off` and `auto`.
+fn leases() -> Vec<Row> {
+    let pace = Pace::Open { per_second: 8_000 };
+    let minute = Scenario { unit: "minute", limit: 1_000_000_000, algorithm: "fixed_window", ..REDIS };
+    let day = Scenario { connections: 16, pace, ..minute };
+    let days = [
+        ("one key", Scenario { spread: Spread::One, ..day }),
+        ("one key", Scenario { spread: Spread::One, instances: 4, ..day }),
+        ("10,000 keys by Zipf", Scenario { spread: Spread::Zipf, keys: 10_000, ..day }),
+        ("a limit per user and one per route", Scenario { limits: 2, has_route: true, ..day }),
+    ];
+    let both = |(title, off): (&str, Scenario)| {
+        let auto = Scenario { options: ", lease: auto", ..off };
+        [row(format!("{title}, `lease: off`"), off), row(format!("{title}, `lease: auto`"), auto)]
+    };
+    days.into_iter().flat_map(both).collect()
 }

@@ -56,8 +56,12 @@ pub struct Scenario {
     /// Units per [`unit`](Self::unit).
     pub limit: u32,
     pub unit: &'static str,
+    /// Other options of each limit, in YAML: `, ledger: true`.
+    pub options: &'static str,
     /// Limits that a request meets, 1 to 5.
     pub limits: usize,
+    /// The last of these limits counts all keys together, as one per route does.
+    pub has_route: bool,
     /// Rules beside the five that requests meet.
     pub rules: usize,
     /// Connections of the client to all instances together.
@@ -77,7 +81,9 @@ impl Scenario {
         algorithm: "gcra",
         limit: 1_000,
         unit: "second",
+        options: "",
         limits: 1,
+        has_route: false,
         rules: 0,
         connections: 4,
         keys: 1_000,
@@ -154,11 +160,11 @@ impl Scenario {
 
     /// The same limit under several keys, so that a request can meet one or up to five, and other rules.
     pub fn rule_file(&self) -> String {
-        let Self { algorithm, limit, unit, .. } = self;
+        let Self { algorithm, limit, unit, options, .. } = self;
         let one = |rule: usize| {
             format!(
                 "  - key: user{rule}\n    descriptors:\n      - key: path\n        rate_limit: {{ unit: {unit}, \
-                 requests_per_unit: {limit}, algorithm: {algorithm} }}\n"
+                 requests_per_unit: {limit}, algorithm: {algorithm}{options} }}\n"
             )
         };
         let other = |rule: usize| {
@@ -182,7 +188,12 @@ impl Scenario {
             Server::Json => {
                 (Protocol::Http1, keys.into_iter().map(|key| json_request(domain, key)).collect())
             }
-            _ => (Protocol::Grpc, keys.into_iter().map(|key| message(domain, key, self.limits)).collect()),
+            _ => {
+                let key_of = |limit, key| if self.has_route && limit + 1 == self.limits { 0 } else { key };
+                let of_limits = |key| (0..self.limits).map(|limit| key_of(limit, key)).collect::<Vec<_>>();
+                let message = |key| message_of(domain, &of_limits(key));
+                (Protocol::Grpc, keys.into_iter().map(message).collect())
+            }
         };
         Load {
             targets,
@@ -212,12 +223,17 @@ fn value(key: usize) -> String {
 
 /// A request of `limits` descriptors of two entries, in its gRPC frame.
 pub fn message(domain: &str, key: usize, limits: usize) -> Bytes {
+    message_of(domain, &vec![key; limits])
+}
+
+/// The same, with a key for each descriptor.
+fn message_of(domain: &str, keys: &[usize]) -> Bytes {
     let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
-    let descriptor = |rule| RateLimitDescriptor {
+    let descriptor = |(rule, &key)| RateLimitDescriptor {
         entries: vec![entry(&format!("user{rule}"), value(key)), entry("path", "/v1/items".to_owned())],
         ..RateLimitDescriptor::default()
     };
-    let descriptors = (0..limits).map(descriptor).collect();
+    let descriptors = keys.iter().enumerate().map(descriptor).collect();
     let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
     let mut frame = BytesMut::new();
     frame.put_u8(0);
