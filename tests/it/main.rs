@@ -19,7 +19,9 @@ mod report_page;
 mod rules;
 mod service;
 mod settle;
+
 mod simulate;
+mod slots;
 mod store;
 mod support;
 mod xds;

@@ -14,7 +14,7 @@ impl Kernel {
     /// store's time): `u64::MAX` means all of them. `granted` is the reading after the grant.
     ///
     /// The result never grows with time, and an ended place is lost: keep the smallest result so far.
-    /// 0 for a sliding log, a queue and a blocked limit, and for the reading of another kernel.
+    /// 0 for a sliding log, a queue, slots and a blocked limit, and for the reading of another kernel.
     #[must_use]
     pub fn usable_units(&self, granted: &CounterReading, now_us: u64) -> u64 {
         if let Self::Gcra(k) = self {
@@ -33,7 +33,7 @@ impl Kernel {
             Self::CalendarWindow(k) => granted.calendar().map(|state| k.end_us(state)),
             Self::SlidingWindow(k) => granted.buckets().map(|state| (state.index + 1) * k.window_us()),
             Self::IntervalBucket(k) => granted.tokens().map(|state| state.start_us + k.interval_us()),
-            Self::SlidingLog(_) | Self::Gcra(_) | Self::Blocked(_) => None,
+            Self::SlidingLog(_) | Self::Gcra(_) | Self::Slots(_) | Self::Blocked(_) => None,
         }
     }
 
@@ -41,7 +41,7 @@ impl Kernel {
     /// window or interval of the reading.
     #[must_use]
     pub fn given_back(&self, reading: CounterReading, units: u64) -> CounterReading {
-        use CounterReading::{Buckets, Calendar, Log, Nothing, Tat, Tokens, Window};
+        use CounterReading::{Buckets, Calendar, Log, Nothing, Slots, Tat, Tokens, Window};
         match (self, reading) {
             (_, Window(mut state)) => {
                 state.count = state.count.saturating_sub(units);
@@ -60,7 +60,7 @@ impl Kernel {
                 Tokens(state)
             }
             (Self::Gcra(k), Tat(tat)) => Tat(k.minus(tat, k.drain(units)).unwrap_or_default()),
-            (_, Tat(_) | Log(_) | Nothing) => reading,
+            (_, Tat(_) | Log(_) | Slots(_) | Nothing) => reading,
         }
     }
 }
