@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 use engine::FailurePolicy;
 use engine::algorithm::Slots;
 use futures_util::FutureExt;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::memory::{MemoryOptions, MemoryStore};
@@ -38,7 +39,7 @@ struct Fixture {
     layer: ReleaseLater<Arc<Below>>,
     releases: Arc<Releases>,
     stop: CancellationToken,
-    task: Option<tokio::task::JoinHandle<()>>,
+    task: JoinSet<()>,
 }
 
 impl Fixture {
@@ -48,12 +49,12 @@ impl Fixture {
         let below = Arc::new(Below { memory, failure, hangs, requests });
         let releases = Arc::<Releases>::default();
         let layer = ReleaseLater::new(Arc::clone(&below), Arc::clone(&releases), TIMEOUT);
-        Self { below, layer, releases, stop: CancellationToken::new(), task: None }
+        Self { below, layer, releases, stop: CancellationToken::new(), task: JoinSet::new() }
     }
 
     fn run(mut self) -> Self {
         let task = run(Arc::clone(&self.releases), Arc::clone(&self.below), self.stop.clone());
-        self.task = Some(tokio::spawn(task));
+        self.task.spawn(task);
         self
     }
 
@@ -176,6 +177,6 @@ async fn a_process_that_stops_releases_what_it_has() {
     }
     fixture.fail(None);
     fixture.stop.cancel();
-    fixture.task.take().expect("a task").await.expect("no panic");
+    fixture.task.join_next().await.expect("a task").expect("no panic");
     assert_eq!((fixture.open(), fixture.waiting()), (0, 0));
 }
