@@ -227,6 +227,7 @@ impl App {
             memory: Some(counters.memory_stats()),
             deny_cache: counters.deny_cache_stats(),
             leases: counters.lease_stats(),
+            releases: counters.release_stats(),
             has_per_second: settings.store.kind == StoreKind::Redis
                 && settings.store.redis.per_second.is_some(),
             has_traces: settings.traces.is_some(),
@@ -250,8 +251,8 @@ impl App {
         let rights = read_token_files(&settings.server)?;
         let tls = TlsPorts::load(&settings.server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
-        let stores = Stores::new(&settings, counters, &metrics);
         Ok(Self {
+            stores: Arc::new(Stores::new(&settings, counters, &metrics)),
             settings,
             metrics,
             statsd,
@@ -265,7 +266,6 @@ impl App {
             live_confirmed_at,
             check_map,
             rights,
-            stores: Arc::new(stores),
             readiness,
             ports,
             tls,

@@ -12,7 +12,7 @@ use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRul
 use super::active_rules::ActiveRules;
 use super::xds_rules::XdsSource;
 use crate::decide::{NotReadyReason, Readiness};
-use crate::settings::Settings;
+use crate::settings::{Settings, StoreKind};
 use crate::telemetry::metrics::Metrics;
 use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
 
@@ -84,6 +84,9 @@ impl RuleWatcher {
                 record_failure(&active, problems, reloader.digest());
             }
             Err(problems) => return Err(RuleStartError { path: rules.path.clone(), problems }),
+        }
+        if settings.store.kind == StoreKind::Memory && active.rulebook.rules().has_slots() {
+            tracing::warn!("concurrency with store.kind: memory works in one instance only");
         }
         let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: rules.watch };
         Ok(Self { active, source })

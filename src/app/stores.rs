@@ -17,6 +17,7 @@ use store::redis::{
     BackendStatus, OptionsError, RedisOptions, RedisStore, RedisUrl, ServerReport, StoreFailure, Topology,
     script_sha1,
 };
+use store::release_later::{self, ReleaseLater, ReleaseStats, Releases};
 
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,7 @@ pub(super) struct Stores {
     /// `None` if the deny cache is off.
     denials: Option<Denials>,
     leases: Arc<Leases>,
+    releases: Arc<Releases>,
     availability: Arc<Availability>,
     /// One store per worker, and one for the HTTP port.
     workers: Mutex<Vec<RedisStore>>,
@@ -70,7 +72,8 @@ pub(super) struct LocalCounters {
     denials: Option<Denials>,
     /// Empty unless the counters are in Redis.
     leases: Arc<Leases>,
-    has_leases: bool,
+    releases: Arc<Releases>,
+    is_redis: bool,
 }
 
 impl LocalCounters {
@@ -82,13 +85,19 @@ impl LocalCounters {
             memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)),
             denials,
             leases: Arc::new(Leases::new(settings.lease_horizon)),
-            has_leases: is_redis,
+            releases: Arc::default(),
+            is_redis,
         }
     }
 
     pub(super) fn lease_stats(&self) -> Option<PulledStats<LeaseStats>> {
         let leases = Arc::clone(&self.leases);
-        self.has_leases.then(|| -> PulledStats<LeaseStats> { Arc::new(move || leases.stats()) })
+        self.is_redis.then(|| -> PulledStats<LeaseStats> { Arc::new(move || leases.stats()) })
+    }
+
+    pub(super) fn release_stats(&self) -> Option<PulledStats<ReleaseStats>> {
+        let releases = Arc::clone(&self.releases);
+        self.is_redis.then(|| -> PulledStats<ReleaseStats> { Arc::new(move || releases.stats()) })
     }
 
     pub(super) fn memory_stats(&self) -> PulledStats<MemoryStats> {
@@ -105,7 +114,7 @@ impl LocalCounters {
 impl Stores {
     pub(super) fn new(settings: &Settings, counters: LocalCounters, metrics: &Metrics) -> Self {
         let Settings { store: settings, local_share, .. } = settings;
-        let LocalCounters { memory, denials, leases, .. } = counters;
+        let LocalCounters { memory, denials, leases, releases, .. } = counters;
         Self {
             kind: settings.kind,
             redis: settings.redis.clone(),
@@ -115,6 +124,7 @@ impl Stores {
             memory,
             denials,
             leases,
+            releases,
             availability: Arc::default(),
             workers: Mutex::default(),
             servers: Mutex::default(),
@@ -149,9 +159,12 @@ impl Stores {
         let local = Local { store: Arc::clone(&self.memory), instances: Arc::clone(&self.local_share) };
         let denied = DenyCached::new(observed, self.denials.clone());
         let (leased, lender) = Leased::new(denied, Arc::clone(&self.leases), BootClock);
-        let stop_lender = CancellationToken::new();
-        redis.spawn("lender", lender.run(stop_lender.clone()));
-        WorkerStore::Redis { layered: Fallback::new(leased, local), redis, stop_lender }
+        let stop = CancellationToken::new();
+        redis.spawn("lender", lender.run(stop.clone()));
+        let releases = Arc::clone(&self.releases);
+        redis.spawn("releases", release_later::run(Arc::clone(&releases), redis.clone(), stop.clone()));
+        let releasing = ReleaseLater::new(leased, releases, self.redis.timeout);
+        WorkerStore::Redis { layered: Fallback::new(releasing, local), redis, stop }
     }
 
     /// Returns the counters themselves, for the admin port.

@@ -13,11 +13,12 @@ use store::leases::{Leased, Leases};
 use store::memory::MemoryStore;
 use store::observer::Observed;
 use store::redis::RedisStore;
+use store::release_later::ReleaseLater;
 use tokio_util::sync::CancellationToken;
 
 /// Redis below the layers that answer for it. The deny cache is above the observer, so that only calls to the store are
 /// measured. The leases are above the deny cache: units that this process holds come before a denial by the store.
-type Answering = Leased<DenyCached<Observed<RedisStore>, MonotonicClock>, BootClock>;
+type Answering = ReleaseLater<Leased<DenyCached<Observed<RedisStore>, MonotonicClock>, BootClock>>;
 
 /// The denials that the workers share, and the clock of their ages.
 pub(super) type Denials = (Arc<DenyCache>, MonotonicClock);
@@ -30,8 +31,8 @@ pub(super) enum WorkerStore {
         layered: Fallback<Answering, SystemClock>,
         /// The same store without its layers.
         redis: RedisStore,
-        /// Ends the worker's lender, which then returns all units that the process holds.
-        stop_lender: CancellationToken,
+        /// Ends the worker's tasks, which then return all units that the process holds, and release its slots.
+        stop: CancellationToken,
     },
 }
 
@@ -54,12 +55,12 @@ impl WorkerStore {
 
     /// Returns unused units, and closes the Redis store, if there is one.
     pub(super) fn close(&self) -> BoxFuture<'static, ()> {
-        let Self::Redis { redis, stop_lender, .. } = self else {
+        let Self::Redis { redis, stop, .. } = self else {
             return std::future::ready(()).boxed();
         };
-        let (redis, stop_lender) = (redis.clone(), stop_lender.clone());
+        let (redis, stop) = (redis.clone(), stop.clone());
         let close = async move {
-            stop_lender.cancel();
+            stop.cancel();
             if let Err(error) = redis.shutdown().await {
                 tracing::error!(%error, "store task died");
             }
@@ -154,5 +155,12 @@ impl Reset for AuthoritativeStore {
 
     fn borrowed(&self, key: &str) -> u64 {
         self.leases.held(key)
+    }
+
+    async fn slot_ends(&self, key: &str, now_us: u64) -> Result<Vec<u64>, StoreError> {
+        match &self.redis {
+            Some(redis) => redis.slot_ends(key, now_us).await,
+            None => self.memory.slot_ends(key, now_us).await,
+        }
     }
 }

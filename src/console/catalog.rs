@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use base::with_commas;
-use engine::{Limit, Quantity, Rule, RuleSet};
+use engine::{Algorithm, Limit, Quantity, Rule, RuleSet};
 
 use super::limits::LimitName;
 use super::state::{ConsoleRule, RuleName};
@@ -120,6 +120,7 @@ fn rate(limit: &Limit) -> String {
     match spec.requests_per_unit {
         _ if spec.unlimited => "unlimited".to_owned(),
         0 => "blocks".to_owned(),
+        slots if spec.algorithm == Algorithm::Concurrency => format!("{} at once", with_commas(slots)),
         units => format!("{} per {}", with_commas(units), spec.period),
     }
 }

@@ -14,7 +14,7 @@ use rules::load;
 use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
 use super::progress_bar::progress_bar;
-use super::simulate::NO_PENALTIES;
+use super::simulate::{NO_PENALTIES, NO_SLOTS};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -78,6 +78,9 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     };
     if rules.has_penalties() {
         print_error(NO_PENALTIES);
+    }
+    if rules.has_slots() {
+        print_error(NO_SLOTS);
     }
     match args.options.load_exceptions(&settings, None) {
         Ok(Some(loaded)) => rules = rules.with_exceptions(loaded.exceptions, &LiveRows::default()),

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Role, Status};
+use engine::{
+    Algorithm, Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Role, Status,
+};
 use strum::{EnumString, VariantNames};
 
 use super::announcements::{Announcements, distinct_name};
@@ -244,9 +246,13 @@ fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
         let report = &result.outcome.report;
         // Until more units are available, not until all of them are.
         let next = report.next_after_us.div_ceil(1_000_000);
-        let unit = unit_parameter(result.limit.spec.unit_name.as_deref());
+        let spec = &result.limit.spec;
+        let has_slots = spec.algorithm == Algorithm::Concurrency;
+        let slots = has_slots.then_some("concurrent-requests");
+        let unit = unit_parameter(spec.unit_name.as_deref().or(slots));
+        let window = if has_slots { String::new() } else { format!(";w={window}") };
         // Writing to a String cannot fail.
-        let _ = write!(policies, "{separator}\"{name}\";q={quota}{unit};w={window}");
+        let _ = write!(policies, "{separator}\"{name}\";q={quota}{unit}{window}");
         let remaining = report.remaining.min(MAX_FIELD_INTEGER);
         let _ = write!(limits, "{separator}\"{name}\";r={remaining};t={next}");
     }

@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 use base::clock::Clock;
 use engine::wire::{Bounds, RawRequest};
 use engine::{
-    Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, Request, RuleSet, Store,
-    StoreError,
+    Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, PlannedAt, Request, RuleSet,
+    Store, StoreError,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -150,16 +150,17 @@ struct RulesInForce {
     meters: Arc<LimitMeters>,
     /// `false` until the first rules are loaded. Until then every request fails.
     are_loaded: bool,
-    /// `true` if plans depend on their time. Otherwise no clock is read for them.
-    depend_on_time: bool,
+    /// `true` if plans depend on their time, or on an id for slots. Otherwise neither is made for them.
+    depend_on_arrival: bool,
     /// `true` if a denial may be an offence.
     have_penalties: bool,
 }
 
 impl RulesInForce {
     fn new(rules: RuleSet, meters: Arc<LimitMeters>, are_loaded: bool) -> Self {
-        let (depend_on_time, have_penalties) = (rules.depends_on_time(), rules.has_penalties());
-        Self { rules: Arc::new(rules), meters, are_loaded, depend_on_time, have_penalties }
+        let depend_on_arrival = rules.depends_on_time() || rules.has_slots();
+        let have_penalties = rules.has_penalties();
+        Self { rules: Arc::new(rules), meters, are_loaded, depend_on_arrival, have_penalties }
     }
 }
 
@@ -279,10 +280,13 @@ impl<S: Store> Limiter<S> {
         answer: impl FnOnce(&Decision) -> A,
     ) -> Result<A, NoDecision> {
         let current = self.rulebook.current.load_full();
-        let now_us = if current.depend_on_time { self.clock.now_us() } else { 0 };
+        let at = match current.depend_on_arrival {
+            true => PlannedAt { now_us: self.clock.now_us(), slot_id: fastrand::u64(1..1 << 53) },
+            false => PlannedAt::from(0),
+        };
         // A plan is large: it is filled in place.
         let mut plan = Plan::default();
-        plan.refill(&current.rules, request, now_us)?;
+        plan.refill(&current.rules, request, at)?;
         if !plan.derivations().is_empty() {
             current.meters.record_exceptions(&request.domain, plan.derivations());
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use engine::wire::WireUnit;
 use engine::{
     Applied, Attached, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult,
-    Metadata, PAUSE_KEY, Pacing, RECEIPT_KEY, Request, UnreadableReceipt,
+    Metadata, PAUSE_KEY, Pacing, RECEIPT_KEY, RENEW_KEY, Request, UnreadableReceipt,
 };
 use rules::{derivation_text, limit_text};
 
@@ -144,6 +144,8 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     let receipt = descriptor.attached.as_deref().map(|attached| match attached {
         Attached::Receipt(Ok(receipt)) => Metadata::Text(format!("{RECEIPT_KEY}={receipt}")),
         Attached::Receipt(Err(UnreadableReceipt)) => Metadata::Text(format!("{RECEIPT_KEY}=")),
+        Attached::Renewal(Ok(receipt)) => Metadata::Text(format!("{RENEW_KEY}={receipt}")),
+        Attached::Renewal(Err(UnreadableReceipt)) => Metadata::Text(format!("{RENEW_KEY}=")),
         Attached::Pause(_) => Metadata::Text(format!("{PAUSE_KEY}=")),
     });
     let entries = descriptor.entries.iter().enumerate().map(entry).chain(receipt).collect();

@@ -15,7 +15,7 @@ use engine::wire::{Bounds, RawRequest};
 use engine::{Listing, PlanError, Request, Reset, Store};
 use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
-use rules::{Description, nearest_name};
+use rules::{Description, nearest_name, utc_text};
 use serde_json::{Value, json};
 
 use super::admin_token::{AccessCheck, check_access};
@@ -234,7 +234,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     fn counter_json(&self, counter: &CounterStatus) -> Value {
-        let CounterStatus { key, usage, exception } = counter;
+        let CounterStatus { key, usage, exception, slots } = counter;
         let mut shown = json!(usage);
         shown["key"] = format!("{}{key}", self.key_prefix).into();
         if let Some(exception) = exception {
@@ -243,6 +243,10 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         let borrowed = self.service.store.borrowed(key);
         if borrowed > 0 {
             shown["borrowed"] = borrowed.into();
+        }
+        if !slots.is_empty() {
+            let slot = |&(since_us, end_us)| json!({"since": utc_text(since_us), "ends": utc_text(end_us)});
+            shown["slots"] = slots.iter().map(slot).collect();
         }
         shown
     }

@@ -20,7 +20,7 @@ mod upgrades;
 
 use std::num::NonZeroU32;
 
-use engine::{Charging, Defaults, Enforcement, Lease, Verdict};
+use engine::{Algorithm, Charging, Defaults, Enforcement, Lease, Verdict};
 use rules::Upgrade;
 
 use crate::decide::{HeaderNames, ResponseOptions};
@@ -147,9 +147,13 @@ fn defaults_from_reader(reader: &mut Reader) -> Defaults {
         (Charging::Postpaid.name(), Some(Charging::Postpaid)),
         (Charging::Prepaid.name(), Some(Charging::Prepaid)),
     ];
+    // Its requests return receipts, so only a rule selects it.
+    let is_default = |algorithm: &&Algorithm| **algorithm != Algorithm::Concurrency;
+    let default_algorithms =
+        Algorithm::ALL.iter().filter(is_default).map(|algorithm| (algorithm.name(), *algorithm));
     let used_up_checks = [("over_limit", Verdict::Over), ("ok", Verdict::Fits)];
     Defaults {
-        algorithm: reader.take("defaults.algorithm", "fixed_window", named()),
+        algorithm: reader.take("defaults.algorithm", "fixed_window", one_of(default_algorithms)),
         charging: reader.take("defaults.charging", "auto", one_of(chargings)),
         on_store_failure: reader.take("defaults.on_store_failure", "error", named()),
         lease: reader.take("defaults.lease", "off", named()),

@@ -33,6 +33,9 @@ fn upgrade(row: &mut Row<'_>) -> Upgrade {
         row.refuse(Fault::Unsupported("the row sets no field of a limit"));
     }
     let algorithm: Option<Algorithm> = upgrade.parsed("algorithm");
+    if algorithm == Some(Algorithm::Concurrency) {
+        row.refuse_cell("algorithm", Fault::Unsupported("concurrency needs a rule that asks for it"));
+    }
     if upgrade.sets("burst") && algorithm.is_some_and(|algorithm| !algorithm.has_burst()) {
         row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row does not take a burst"));
     }
@@ -97,7 +100,7 @@ mod tests {
             "file:4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
             "file:5: upgrades[2]: expected a row with columns",
             "file:7: upgrades[3].burst: the algorithm of the row does not take a burst",
-            "file:8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, found \"tokens\"",
+            "file:8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, concurrency, found \"tokens\"",
             "file:9: upgrades[4].charging: expected a text",
         ];
         assert_eq!(problems(of_file(file)), expected);

@@ -20,7 +20,9 @@ mod report_page;
 mod rules;
 mod service;
 mod settle;
+
 mod simulate;
+mod slots;
 mod store;
 mod support;
 mod xds;

@@ -34,15 +34,15 @@ pub use request::hold::{Hold, LONGEST_HOLD};
 pub use request::pause::{PAUSE_KEY, Pause};
 pub use request::plan::charge::{Charge, Charges, ChargesPart};
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
-pub use request::plan::matched::PlanError;
+pub use request::plan::matched::{PlanError, PlannedAt};
 pub use request::plan::pauses::{PauseCause, PauseEvent, PausedValue};
 pub use request::plan::reserve::ReserveKind;
 pub use request::plan::settle::{Settle, SettleResult};
 pub use request::plan::{ChargedLimit, Plan};
-pub use request::receipt::{RECEIPT_KEY, Receipt, ReceiptItem, UnreadableReceipt};
+pub use request::receipt::{RECEIPT_KEY, RENEW_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::store::{
     CounterSnapshot, DecidedBy, KeyPage, Listing, NoConnection, Outcome, Outcomes, PartialOutcomes,
-    Reservation, Reset, Store, StoreError,
+    Reservation, Reset, SHOWN_SLOTS, Store, StoreError,
 };
 pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};

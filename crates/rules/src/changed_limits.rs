@@ -100,7 +100,8 @@ fn change((old_rule, old): (&Rule, &Limit), (rule, new): (&Rule, &Limit)) -> Opt
         Kernel::FixedWindow(_)
         | Kernel::CalendarWindow(_)
         | Kernel::SlidingWindow(_)
-        | Kernel::SlidingLog(_) => KeptCounters::Units,
+        | Kernel::SlidingLog(_)
+        | Kernel::Slots(_) => KeptCounters::Units,
     };
     Some(ChangedLimit {
         limit: new.label.to_string(),

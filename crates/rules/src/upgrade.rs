@@ -148,6 +148,8 @@ enum Unfit {
     Limit(#[from] LimitError),
     #[error(transparent)]
     Reserve(#[from] ReserveError),
+    #[error("a limit with concurrency keeps its algorithm")]
+    Slots,
     #[error("another limit of the descriptor would have the same counter")]
     SameCounter,
 }
@@ -167,6 +169,9 @@ impl Upgrade {
 
     fn changed(&self, draft: &LimitDraft, defaults: Defaults) -> Result<LimitSpec, Unfit> {
         let (before, written) = (&draft.limit.spec, draft.written);
+        if before.algorithm == Algorithm::Concurrency && self.sets("algorithm") {
+            return Err(Unfit::Slots);
+        }
         let mut spec = before.clone();
         for LimitField { name, value_type, set, .. } in LIMIT_FIELDS {
             if let (Some(set), Some(value)) = (set, self.value(name, *value_type)) {

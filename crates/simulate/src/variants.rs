@@ -81,7 +81,7 @@ pub fn variants(
 fn change_limits(node: &mut NodeSpec, algorithm: Algorithm, burst_divisor: u32) {
     for limit in node.rule.iter_mut().flat_map(|rule| &mut rule.limits) {
         let unchanged = &limit.spec;
-        if unchanged.unlimited {
+        if unchanged.unlimited || unchanged.algorithm == Algorithm::Concurrency {
             continue;
         }
         let burst = unchanged.requests_per_unit / u64::from(burst_divisor);

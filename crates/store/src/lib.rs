@@ -1,7 +1,7 @@
 //! Stores that keep counters, and layers that wrap any store.
 //!
 //! Every store implements [`engine::Store`]. The service chooses the store and stacks the layers: a request to Redis
-//! passes [`fallback`], [`leases`], [`deny_cache`], [`observer`] and then [`redis`].
+//! passes [`fallback`], [`release_later`], [`leases`], [`deny_cache`], [`observer`] and then [`redis`].
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 pub mod availability;
@@ -13,3 +13,4 @@ pub mod marks;
 pub mod memory;
 pub mod observer;
 pub mod redis;
+pub mod release_later;

@@ -193,6 +193,17 @@ fn counter_text(counter: &Value) -> String {
         (0, Some(us)) => format!(", next unit in {}", until(us)),
         (0, None) => ", never refills".to_owned(),
     };
+    if text("algorithm") == "concurrency" {
+        let time = |slot: &Value, field: &str| slot[field].as_str().and_then(micros).unwrap_or_default();
+        let read_at = at("read_at").unwrap_or_default();
+        let slot = |slot: &Value| {
+            let since = readable_duration(Duration::from_micros(read_at.saturating_sub(time(slot, "since"))));
+            format!(", since {since} (ends in {})", until(time(slot, "ends")))
+        };
+        let slots: String = counter["slots"].as_array().into_iter().flatten().map(slot).collect();
+        let (used, limit) = (units("used"), units("limit"));
+        return escaped(format!("{key}: {used} of {limit} open{slots} ({})", text("name"))) + "\n";
+    }
     let exception = counter["exception"].as_str().map(|way| escaped(format!("  exception: {way}")) + "\n");
     let state = format!(
         "{key}: {} of {} left{wait}, full again in {} ({}, {})",

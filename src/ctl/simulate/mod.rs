@@ -30,6 +30,8 @@ use progress::{LogProgress, on_interrupt};
 
 /// For rules with penalties, which depend on rows that the service sets.
 pub(super) const NO_PENALTIES: &str = "warning: penalty is not simulated: no value is banned";
+pub(super) const NO_SLOTS: &str =
+    "warning: concurrency is not simulated: a log does not say when its requests end, so it denies nothing";
 
 /// Maximum share of unreadable lines in a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
@@ -57,6 +59,9 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     }
     if judged.rules.has_penalties() {
         print_error(NO_PENALTIES);
+    }
+    if judged.rules.has_slots() {
+        print_error(NO_SLOTS);
     }
     let exceptions = args.options.load_exceptions(&settings, None);
     let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;

@@ -45,6 +45,9 @@ pub enum ChangeError {
     /// The names of the counted limits.
     #[error("choose a limit by its name, one of: {}", .0.join(", "))]
     Choose(Vec<String>),
+    /// The limit's name.
+    #[error("only requests take the slots of the limit {0}; a reset releases all")]
+    Slots(String),
     #[error("used may be at most {most} for the limit {limit}, whose algorithm keeps no more")]
     TooMany { limit: String, most: u64 },
 }
@@ -65,6 +68,9 @@ impl<S: Store + Reset> CounterService<S> {
         let (charges, limits) = self.find(request, limit_name)?;
         let [limit] = &*limits else { return Err(ChangeError::Choose(names(&limits))) };
         let (key, charge) = charges.get(0);
+        if !charge.kernel.is_freed_by_time() {
+            return Err(ChangeError::Slots(limit.label.to_string()));
+        }
         let most = charge.kernel.most_recorded().min(MOST_UNITS);
         let cost = match change {
             Change::Set(units) if units > most => {

@@ -56,6 +56,8 @@ pub struct CounterStatus {
     pub usage: LimitUsage,
     /// Where the limit comes from, if exceptions or a tier changed it.
     pub exception: Option<String>,
+    /// When its open slots were last taken or renewed, and when they end. Microseconds since the epoch.
+    pub slots: Vec<(u64, u64)>,
 }
 
 impl Peeks {
@@ -128,23 +130,6 @@ impl<S: Store> CounterService<S> {
         Ok(peeks.descriptors.iter().map(|limits| limits.iter().map(usage).collect()).collect())
     }
 
-    /// Shows every counter of the request's descriptors. Changes nothing.
-    ///
-    /// # Errors
-    /// As for [`usage`](Self::usage).
-    pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
-        let peeks = self.peeks(request)?;
-        let outcomes = self.store.decide(&peeks.charges).await?;
-        let status = |applied: &AppliedLimit| {
-            Some(CounterStatus {
-                key: peeks.charges.get(applied.peek?).0.to_owned(),
-                usage: LimitUsage::new(applied, peeks.read(applied, &outcomes)),
-                exception: applied.derivation.as_ref().map(derivation_text),
-            })
-        };
-        Ok(peeks.descriptors.iter().flatten().filter_map(status).collect())
-    }
-
     fn peeks(&self, request: &Request) -> Result<Peeks, NoDecision> {
         if !self.rulebook.has_rules() {
             return Err(NoDecision::NoRules);
@@ -163,6 +148,33 @@ impl<S: Store> CounterService<S> {
 }
 
 impl<S: Store + Reset> CounterService<S> {
+    /// Shows every counter of the request's descriptors. Changes nothing.
+    ///
+    /// # Errors
+    /// As for [`usage`](Self::usage).
+    pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
+        let peeks = self.peeks(request)?;
+        let outcomes = self.store.decide(&peeks.charges).await?;
+        let mut counters = Vec::new();
+        for applied in peeks.descriptors.iter().flatten() {
+            let Some((kernel, outcome)) = peeks.read(applied, &outcomes) else { continue };
+            let key = peeks.charges.get(applied.peek.unwrap_or_default()).0.to_owned();
+            let mut slots = Vec::new();
+            if let (Kernel::Slots(kernel), Some(read)) = (kernel, outcome.decided_by.snapshot()) {
+                let ends = self.store.slot_ends(&key, read.now_us).await?;
+                slots
+                    .extend(ends.into_iter().map(|end_us| (end_us.saturating_sub(kernel.hold_us()), end_us)));
+            }
+            counters.push(CounterStatus {
+                key,
+                usage: LimitUsage::new(applied, Some((kernel, outcome))),
+                exception: applied.derivation.as_ref().map(derivation_text),
+                slots,
+            });
+        }
+        Ok(counters)
+    }
+
     /// Removes every counter of the request's descriptors, or of the limits with this name. Calls `audit` with
     /// each key first. Returns each key, with `true` if its counter existed.
     ///

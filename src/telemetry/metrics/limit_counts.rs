@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::{Announced, FailurePolicy, LimitSpec, ReserveKind, Settle, SettleResult};
+use engine::algorithm::CounterReading;
+use engine::{
+    Announced, ChargedLimit, Decision, FailurePolicy, LimitSpec, Outcome, ReserveKind, Settle, SettleResult,
+};
 
 use super::series::Count;
 
@@ -131,7 +134,11 @@ pub(super) struct SettleCounts {
     units: [Count; 2],
     /// Receipts given out.
     receipts: Count,
+    /// Changes of slots, in the order of [`SLOT_RESULTS`]. The only counts of concurrency limits here.
+    slots: [Count; 6],
 }
+
+const SLOT_RESULTS: [&str; 6] = ["taken", "renewed", "released", "kept", "lapsed", "refused"];
 
 impl SettleCounts {
     /// Counts a receipt that the answer contains.
@@ -150,6 +157,36 @@ impl SettleCounts {
             self.units[0].add(estimated);
             self.units[1].add(actual);
         }
+    }
+
+    /// Counts what a decided charge did to slots.
+    pub(super) fn record_slots(&self, decision: &Decision, charged: &ChargedLimit<'_>, outcome: &Outcome) {
+        let [taken, renewed, released, kept, lapsed, refused] = &self.slots;
+        let result = match decision.settle(charged.index).map(|settle| settle.result) {
+            Some(SettleResult::Lost) => return,
+            Some(SettleResult::Returned) => released,
+            Some(SettleResult::Kept | SettleResult::Charged | SettleResult::Unreadable) => kept,
+            None if charged.cost.is_refund() => refused,
+            None if decision.grant_in_receipt(charged).is_none() => return,
+            None => {
+                if let Some(CounterReading::Slots(slots)) =
+                    outcome.decided_by.snapshot().map(|counter| counter.reading)
+                {
+                    lapsed.add(slots.removed);
+                }
+                if charged.cost.is_renewal() { renewed } else { taken }
+            }
+        };
+        result.add(1);
+    }
+
+    /// `true` after the first change of a slot.
+    pub(super) fn has_slots(&self) -> bool {
+        self.slots.iter().any(|count| count.get() > 0)
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        SLOT_RESULTS.into_iter().zip(self.slots.iter().map(Count::get))
     }
 
     /// `true` after the first receipt or settle.

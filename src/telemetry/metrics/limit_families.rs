@@ -41,6 +41,10 @@ const SETTLE_UNITS: ReadFamily = ReadFamily::counter(
     "ratelimitd_settle_units_total",
     "Units of the receipts returned: the estimate, and the real cost",
 );
+const SLOTS: ReadFamily = ReadFamily::counter(
+    "ratelimitd_slots_total",
+    "Slots of concurrency limits that were taken, renewed, released or kept, or that ended by themselves",
+);
 
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
@@ -54,8 +58,8 @@ pub(super) struct LimitFamilies {
 }
 
 impl LimitFamilies {
-    pub(super) const READ: [ReadFamily; 7] =
-        [DECISIONS, POLICY_DECISIONS, ANNOUNCED, RESERVE, SETTLES, SETTLE_UNITS, RECEIPTS];
+    pub(super) const READ: [ReadFamily; 8] =
+        [DECISIONS, POLICY_DECISIONS, ANNOUNCED, RESERVE, SETTLES, SETTLE_UNITS, SLOTS, RECEIPTS];
 
     pub(super) fn new(
         registry: &Registry,
@@ -115,6 +119,7 @@ impl LimitFamilies {
         let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
         let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();
         let settled: Vec<_> = settles.iter().filter(|(_, counts)| counts.is_used()).collect();
+        let slotted: Vec<_> = settles.iter().filter(|(_, counts)| counts.has_slots()).collect();
         let mut receipts = RECEIPTS.empty();
         for (LimitLabels { domain, rule }, counts) in &settled {
             add_series(&mut receipts, &[("domain", &**domain), ("rule", rule)], counts.receipts());
@@ -126,6 +131,7 @@ impl LimitFamilies {
             by_limit(RESERVE, "kind", &used, LimitCounts::reserves),
             by_limit(SETTLES, "result", &settled, SettleCounts::results),
             by_limit(SETTLE_UNITS, "kind", &settled, SettleCounts::units),
+            by_limit(SLOTS, "result", &slotted, SettleCounts::slots),
             receipts,
         ]
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Quantity,
-    Role, Verdict,
+    Algorithm, ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan,
+    Quantity, Role, Verdict,
 };
 use prometheus::IntCounter;
 
@@ -67,13 +67,18 @@ impl LimitMeters {
             if !charged.limit.spec.notify.is_empty() {
                 notices.look(decision, &charged);
             }
+            let has_slots = charged.limit.spec.algorithm == Algorithm::Concurrency;
+            if let Some(settles) = meter.settles.as_ref().filter(|_| has_slots) {
+                settles.record_slots(decision, &charged, result.outcome);
+            }
             if charged.role == Role::Settle {
-                if let Some(settles) = &meter.settles {
+                if let Some(settles) = meter.settles.as_ref().filter(|_| !has_slots) {
                     settles.record(decision.settle(charged.index));
                 }
                 continue;
             }
             if let Some(settles) = &meter.settles
+                && !has_slots
                 && decision.grant_in_receipt(&charged).is_some()
             {
                 settles.record_receipt();
@@ -115,7 +120,8 @@ impl LimitMeters {
                 ledger.book_failure(limit, plan, &charged);
             }
             if charged.role == Role::Settle {
-                if let Some(settles) = &meter.settles {
+                let has_slots = charged.limit.spec.algorithm == Algorithm::Concurrency;
+                if let Some(settles) = meter.settles.as_ref().filter(|_| !has_slots) {
                     settles.record(None);
                 }
                 continue;

@@ -304,6 +304,9 @@ fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamil
     if let Some(stats) = parts.leases.clone() {
         stores::watch_leases(registry, stats)?;
     }
+    if let Some(stats) = parts.releases.clone() {
+        stores::watch_releases(registry, stats)?;
+    }
     if let Some(written) = &parts.ledger {
         ledger::watch_ledger(registry, written)?;
     }

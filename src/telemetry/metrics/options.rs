@@ -5,6 +5,7 @@ use std::sync::Arc;
 use store::deny_cache::DenyCacheStats;
 use store::leases::LeaseStats;
 use store::memory::MemoryStats;
+use store::release_later::ReleaseStats;
 
 use super::family::metric_name;
 use crate::ledger::Ledger;
@@ -38,6 +39,7 @@ pub struct MeteredParts {
     pub memory: Option<PulledStats<MemoryStats>>,
     pub deny_cache: Option<PulledStats<DenyCacheStats>>,
     pub leases: Option<PulledStats<LeaseStats>>,
+    pub releases: Option<PulledStats<ReleaseStats>>,
     /// `true` if one-second limits have their own Redis servers.
     pub has_per_second: bool,
     pub has_traces: bool,

@@ -14,6 +14,7 @@ use store::deny_cache::DenyCacheStats;
 use store::leases::LeaseStats;
 use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
+use store::release_later::ReleaseStats;
 
 use super::family::{
     DurationBuckets, ReadFamily, STORE_DURATIONS, add_series, counter, counters, duration_buckets, durations,
@@ -54,6 +55,14 @@ const DENY_CACHE_KEYS: ReadFamily =
 const DENY_CACHE_HITS: ReadFamily = ReadFamily::counter(
     "ratelimitd_deny_cache_hits_total",
     "Requests denied from the deny cache, without a call to Redis",
+);
+const SLOTS_TO_RELEASE: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_slots_to_release",
+    "Slots that this process releases later, because a take was not answered or a release failed",
+);
+const SLOTS_GIVEN_UP: ReadFamily = ReadFamily::counter(
+    "ratelimitd_slots_given_up_total",
+    "Slots that were too many to release later; each stays until it ends",
 );
 const LEASE_KEYS: ReadFamily =
     ReadFamily::gauge("ratelimitd_lease_keys", "Counters from which this process takes units ahead");
@@ -285,6 +294,12 @@ pub(super) fn watch_deny_cache(registry: &Registry, stats: PulledStats<DenyCache
     let keys = Arc::clone(&stats);
     DENY_CACHE_KEYS.register(registry, &[], move || keys().keys)?;
     DENY_CACHE_HITS.register(registry, &[], move || stats().hits)
+}
+
+pub(super) fn watch_releases(registry: &Registry, stats: PulledStats<ReleaseStats>) -> Result<()> {
+    let waiting = Arc::clone(&stats);
+    SLOTS_TO_RELEASE.register(registry, &[], move || waiting().waiting)?;
+    SLOTS_GIVEN_UP.register(registry, &[], move || stats().given_up)
 }
 
 pub(super) fn watch_leases(registry: &Registry, stats: PulledStats<LeaseStats>) -> Result<()> {

@@ -18,4 +18,5 @@ pub(crate) mod replay;
 mod rules;
 mod scripts;
 mod secrets;
+pub(crate) mod slots;
 mod terminal;

@@ -9,6 +9,7 @@ mod llm_gateway;
 mod mcp_tools;
 mod pages;
 pub(crate) mod settle;
+mod slots;
 mod soft_limits;
 mod waiting_room;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ::simulate::replay::ReplayStore;
 use engine::{
-    Applied, Attached, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, LiveRows, Plan, Receipt,
-    Request, RuleSet, Status,
+    Applied, Attached, Caller, Code, Decision, Descriptor, Enforcement, LimitResult, LiveRows, Plan,
+    PlannedAt, Receipt, Request, RuleSet, Status,
 };
 use rules::{ExceptionScope, LoadedExceptions, check_against_rules, load, load_exceptions};
 
@@ -64,7 +64,9 @@ impl<S: ReplayStore> Play<'_, S> {
         let rules = self.rules_in_force(step);
         let mut differences = Vec::new();
         for sent in 1..=step.repeat {
-            let plan = Plan::new(&rules, &request, step.at_us).expect("a plan");
+            // Each request has slots of its own.
+            let at = PlannedAt { now_us: step.at_us, slot_id: step.at_us + sent };
+            let plan = Plan::new(&rules, &request, at).expect("a plan");
             let outcomes = self.store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
             let [outcomes] = outcomes.try_into().expect("one request");
             let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);

@@ -316,6 +316,6 @@ async fn a_kernel_that_the_script_does_not_know_is_an_error() {
         redis::cmd("EVALSHA").arg(script_sha1()).arg(0).arg(call).query::<Vec<i64>>(&mut connection)
     };
     assert_eq!(run(7), Ok(vec![1_000, -1]), "denied");
-    let error = run(9).expect_err("there is no such kernel").to_string();
-    assert!(error.contains("no kernel 9"), "{error}");
+    let error = run(10).expect_err("there is no such kernel").to_string();
+    assert!(error.contains("no kernel 10"), "{error}");
 }

@@ -2,8 +2,8 @@
 //! counters.
 
 use engine::{
-    Attached, Caller, Charges, Code, Decision, Descriptor, Enforcement, Outcomes, Plan, Request, RuleSet,
-    Verdict,
+    Attached, Caller, Charges, Code, Decision, Descriptor, Enforcement, Outcomes, Plan, PlannedAt, Request,
+    RuleSet, Verdict,
 };
 
 use crate::rules;
@@ -34,12 +34,26 @@ impl<D: FnMut(&Charges, u64) -> Outcomes> Story<D> {
         Self { rules: rules::rules(text), decide, nonce: 0 }
     }
 
+    /// Replaces the rules and keeps the counters.
+    pub(crate) fn change_rules(&mut self, text: &str) {
+        self.rules = rules::rules(text);
+    }
+
     /// Decides a request. Returns the receipt as its caller gets it.
     pub(crate) fn play(&mut self, now_us: u64, descriptors: Vec<Descriptor>) -> (Decision, Option<String>) {
+        self.play_at(PlannedAt { now_us, slot_id: self.nonce + 1 }, descriptors)
+    }
+
+    /// [`Story::play`], with an id for its slots.
+    pub(crate) fn play_at(
+        &mut self,
+        at: PlannedAt,
+        descriptors: Vec<Descriptor>,
+    ) -> (Decision, Option<String>) {
         let (domain, caller) = ("d".to_owned(), Caller::default());
         let request = Request { domain, hits_addend: 0, descriptors, caller };
-        let plan = Plan::new(&self.rules, &request, now_us).expect("a plan");
-        let outcomes = Outcomes::decided_in_parts(&plan.charges, |charges| (self.decide)(charges, now_us));
+        let plan = Plan::new(&self.rules, &request, at).expect("a plan");
+        let outcomes = Outcomes::decided_in_parts(&plan.charges, |charges| (self.decide)(charges, at.now_us));
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         self.nonce += 1;
         let receipt = decision.receipt(|| self.nonce).map(|receipt| receipt.to_string());

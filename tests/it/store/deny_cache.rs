@@ -8,10 +8,10 @@ use ::base::clock::{Clock, ManualClock};
 use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::algorithm::{
-    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, Slots,
 };
 use engine::{
-    Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
+    Charge, Charges, Charging, Cost, FailurePolicy, Grant, Outcome, Outcomes, Pacing, Report, Role, Store,
     StoreError, Verdict,
 };
 use futures_util::FutureExt;
@@ -128,7 +128,14 @@ impl Rules {
     pub(super) fn charges(&self, requested: &[RequestedCharge]) -> Charges {
         let mut charges = Charges::default();
         for requested in requested {
-            let ((kernel, charging), cost) = (self.0[requested.counter], requested.cost);
+            let (kernel, charging) = self.0[requested.counter];
+            let cost = match (kernel, requested.cost.taken(), requested.cost.refunded()) {
+                (Kernel::Slots(_), 0, 1..) => {
+                    Cost::undo(1, Grant { id: requested.cost.refunded(), limit: None })
+                }
+                (Kernel::Slots(_), 1.., _) => Cost::slot(requested.cost.taken()),
+                _ => requested.cost,
+            };
             let on_store_failure = FailurePolicy::default();
             let charge = Charge { kernel, cost, charging, role: requested.role, on_store_failure };
             charges.push(charge, |key| key.push_str(&format!("key {}", requested.counter)));
@@ -149,6 +156,7 @@ fn kernel() -> impl Strategy<Value = Kernel> {
             Kernel::CalendarWindow(CalendarWindow::new(limit, boundaries))
         }
         5 => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, length_us)),
+        6 => Kernel::Slots(Slots::new(limit, length_us)),
         _ => Kernel::Blocked(Blocked::new(length_us)),
     })
 }

@@ -254,6 +254,7 @@ fn kind_of(kernel: &engine::algorithm::Kernel) -> &'static str {
         Kernel::SlidingLog(_) => 3,
         Kernel::Gcra(_) => 4,
         Kernel::IntervalBucket(_) => 5,
+        Kernel::Slots(_) => unreachable!("stories have no slots"),
         Kernel::Blocked(_) => 6,
     }]
 }

@@ -27,6 +27,8 @@ enum Question {
     OneUnit,
     /// Is the counter within its limit?
     NoDebt,
+    /// Adds one slot, or keeps it if it is open.
+    Slot { id: u64, is_renewal: bool },
 }
 
 /// Recorded units, as an undo identifies them.
@@ -65,6 +67,33 @@ impl Cost {
         Self { question: Question::Undo { id, limit }, ..Self::refund(units) }
     }
 
+    /// Adds the slot with this id, below 2^53: one unit of a concurrency limit.
+    #[must_use]
+    pub fn slot(id: u64) -> Self {
+        Self { units: 1, question: Question::Slot { id, is_renewal: false } }
+    }
+
+    /// Adds an earlier request's slot again. Its holder keeps it if this fails, so it is never undone.
+    #[must_use]
+    pub fn renewal(id: u64) -> Self {
+        Self { units: 1, question: Question::Slot { id, is_renewal: true } }
+    }
+
+    /// `true` for a [`Cost::renewal`].
+    #[must_use]
+    pub fn is_renewal(self) -> bool {
+        matches!(self.question, Question::Slot { is_renewal: true, .. })
+    }
+
+    /// Identifies the slot to add or release. 0 for a cost without one.
+    #[must_use]
+    pub fn slot_id(self) -> u64 {
+        match self.question {
+            Question::Slot { id, .. } | Question::Undo { id, .. } => id,
+            Question::None | Question::OneUnit | Question::NoDebt => 0,
+        }
+    }
+
     /// The grant to undo; `None` unless this is a [`Cost::undo`].
     #[must_use]
     pub fn grant(self) -> Option<Grant> {
@@ -89,7 +118,7 @@ impl Cost {
         match self.question {
             Question::OneUnit => 1,
             Question::NoDebt => 0,
-            Question::None | Question::Undo { .. } => self.taken(),
+            Question::None | Question::Undo { .. } | Question::Slot { .. } => self.taken(),
         }
     }
 
@@ -104,6 +133,10 @@ impl Cost {
         matches!(self.question, Question::OneUnit | Question::NoDebt)
     }
 
+    fn is_slot(self) -> bool {
+        matches!(self.question, Question::Slot { .. })
+    }
+
     /// `true` if the cost returns units, possibly 0. A refund always fits.
     #[must_use]
     pub fn is_refund(self) -> bool {
@@ -116,14 +149,17 @@ impl Cost {
         self.units != 0
     }
 
-    /// Adds two costs: two descriptors of one request may share a counter.
+    /// Adds two costs: two descriptors of one request may share a counter. They share a slot.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
+        if let Some(slot) = [self, other].into_iter().find(|cost| cost.is_slot()) {
+            return slot;
+        }
         let most = MAX_UNITS.cast_signed();
         let units = (self.units + other.units).clamp(-most, most);
         // A peek plus a change is the change.
         let question = match (units, self.question) {
-            (0, Question::None | Question::Undo { .. }) => other.question,
+            (0, Question::None | Question::Undo { .. } | Question::Slot { .. }) => other.question,
             (0, question) => question,
             _ => Question::None,
         };

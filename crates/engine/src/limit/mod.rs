@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use self::algorithm::{
     Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, Pacing,
-    SlidingLog, SlidingWindow,
+    SlidingLog, SlidingWindow, Slots,
 };
 use self::announce::OnOver;
 use self::role::Role;
@@ -79,6 +79,10 @@ impl Limit {
     /// # Errors
     /// [`LimitError`] if the values leave the range in which decisions are exact.
     pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
+        spec.check_concurrency()?;
+        // A receipt names the slot, whatever the rule says.
+        let settle = spec.settle || spec.algorithm == Algorithm::Concurrency;
+        let spec = LimitSpec { settle, ..spec };
         if spec.settle && spec.algorithm == Algorithm::LeakyBucket && spec.pacing == Pacing::Queue {
             return Err(LimitError::SettledQueue);
         }
@@ -306,6 +310,7 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
         Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket_kernel(spec),
+        Algorithm::Concurrency => Kernel::Slots(Slots::new(limit, period_us)),
     })
 }
 

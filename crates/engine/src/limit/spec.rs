@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-use super::algorithm::{MAX_LOG_LIMIT, Pacing};
+use super::algorithm::{MAX_HOLD_US, MAX_LOG_LIMIT, MAX_SLOTS, Pacing};
 use super::announce::{OnOver, Share, Shares};
 use super::calendar::Calendar;
 use super::pauses::{Feedback, Penalty};
@@ -44,6 +44,8 @@ pub enum Algorithm {
     TokenBucket,
     /// Drains at a constant rate: a meter, or a queue that answers with a delay.
     LeakyBucket,
+    /// Requests at once. The period is the longest time that each holds its slot.
+    Concurrency,
 }
 
 impl Algorithm {
@@ -64,6 +66,7 @@ impl Algorithm {
             Self::SlidingWindow => 1 << 46,
             Self::SlidingLog => MAX_LOG_LIMIT,
             Self::Gcra | Self::TokenBucket | Self::LeakyBucket => u32::MAX.into(),
+            Self::Concurrency => MAX_SLOTS,
         }
     }
 
@@ -239,6 +242,12 @@ pub enum LimitError {
         limit: u64,
         period: Period,
     },
+    /// A hold above [`MAX_HOLD_US`].
+    #[error("a slot is held for at most {} hours, found {hold}", MAX_HOLD_US / 3_600_000_000)]
+    LongHold { hold: Period },
+    /// With an option for other algorithms.
+    #[error("{option} does not work with concurrency: {reason}")]
+    Concurrency { option: &'static str, reason: &'static str },
     /// A queue with `settle`.
     #[error("settle does not work with mode: queue, whose hits have already waited for their turn")]
     SettledQueue,
@@ -282,6 +291,8 @@ pub enum ReserveError {
 pub enum LeaseObstacle {
     #[error("a sliding_log keeps the time of each grant")]
     Log,
+    #[error("a slot is released by its request")]
+    Slots,
     #[error("a queue answers with the delay of each hit")]
     Queue,
     /// A settle returns units, which would shift the times at which other lent units end.
@@ -294,6 +305,9 @@ pub enum LeaseObstacle {
     #[error("a penalty counts denials, and a lease can deny early")]
     Penalty,
 }
+
+const NO_LOCAL_SLOTS: &str =
+    "a release may reach another instance; use on_store_failure: allow, deny or error";
 
 impl LimitSpec {
     /// `requests_per_unit` per `period`, prepaid, other fields at their defaults.
@@ -404,6 +418,9 @@ impl LimitSpec {
         if self.algorithm == Algorithm::SlidingLog {
             return Some(LeaseObstacle::Log);
         }
+        if self.algorithm == Algorithm::Concurrency {
+            return Some(LeaseObstacle::Slots);
+        }
         if self.algorithm == Algorithm::LeakyBucket && self.pacing == Pacing::Queue {
             return Some(LeaseObstacle::Queue);
         }
@@ -426,6 +443,32 @@ impl LimitSpec {
     /// would move units that others borrowed.
     pub(crate) fn gives_back(&self) -> bool {
         self.pacing != Pacing::Queue && !(self.is_leased() && self.algorithm.has_burst())
+    }
+
+    /// Checks the other options of concurrency.
+    ///
+    /// # Errors
+    /// [`LimitError`] if it cannot.
+    pub(super) fn check_concurrency(&self) -> Result<(), LimitError> {
+        if self.algorithm != Algorithm::Concurrency || self.unlimited {
+            return Ok(());
+        }
+        let refused = [
+            ("charging", self.charging == Charging::Postpaid, "a denied request takes no slot"),
+            ("on_over", self.on_over == OnOver::Announce, "an admitted request needs a slot"),
+            ("on_store_failure", self.on_store_failure == FailurePolicy::Local, NO_LOCAL_SLOTS),
+            ("reserve", self.reserve.is_some(), "a slot is not a number of units"),
+            ("ledger", self.ledger, "a slot is not a number of units"),
+            ("notify", !self.notify.is_empty(), "slots are used and free from one moment to the next"),
+            ("penalty", self.penalty.is_some(), "a full limit says nothing about the value that is denied"),
+        ];
+        if let Some((option, _, reason)) = refused.into_iter().find(|(_, is_used, _)| *is_used) {
+            return Err(LimitError::Concurrency { option, reason });
+        }
+        if self.period.us() > MAX_HOLD_US {
+            return Err(LimitError::LongHold { hold: self.period });
+        }
+        Ok(())
     }
 
     /// Checks that the limit can have its `reserve`.

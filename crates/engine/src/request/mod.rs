@@ -11,7 +11,7 @@ pub(crate) mod store;
 pub mod wire;
 
 use self::pause::{PAUSE_KEY, Pause};
-use self::receipt::{RECEIPT_KEY, Receipt, UnreadableReceipt};
+use self::receipt::{RECEIPT_KEY, RENEW_KEY, Receipt, UnreadableReceipt};
 use crate::limit::cost::Cost;
 use crate::limit::key::Entry;
 use crate::limit::period::Period;
@@ -71,18 +71,21 @@ pub struct Descriptor {
     pub is_whole_cost: bool,
     /// `true` for a part of a hold ([`Request::set_hold`]): charges are prepaid, and a receipt settles every limit.
     pub is_hold: bool,
-    /// What the last entry says if it names no value. Such a descriptor denies nothing.
+    /// What the last entry says if it names no value. Of these, only a renewal can deny.
     pub attached: Option<Box<Attached>>,
 }
 
 /// Keys of entries that do not name a value: the last entry of a descriptor. Rules cannot match them.
-pub const RESERVED_KEYS: [&str; 2] = [RECEIPT_KEY, PAUSE_KEY];
+pub const RESERVED_KEYS: [&str; 3] = [RECEIPT_KEY, PAUSE_KEY, RENEW_KEY];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attached {
     /// The receipt of an earlier request whose real cost is the descriptor's hits. Such a descriptor is a settle: it
     /// books only the difference to the receipt, and ignores `is_refund`.
     Receipt(Result<Receipt, UnreadableReceipt>),
+    /// The receipt of an earlier request, whose slots it keeps. Limits of another kind are left out, and hits do not
+    /// matter.
+    Renewal(Result<Receipt, UnreadableReceipt>),
     /// Reports a pause requested by a third party; `None` if it is unreadable. The descriptor costs nothing, whatever
     /// its hits.
     Pause(Option<Pause>),
@@ -93,6 +96,7 @@ impl Attached {
     pub(crate) fn of_entry(entry: &Entry) -> Self {
         match entry.key.as_str() {
             PAUSE_KEY => Self::Pause(Pause::parse(&entry.value)),
+            RENEW_KEY => Self::Renewal(entry.value.parse()),
             _ => Self::Receipt(entry.value.parse()),
         }
     }
@@ -103,6 +107,12 @@ impl Descriptor {
     #[must_use]
     pub fn receipt(&self) -> Option<&Result<Receipt, UnreadableReceipt>> {
         if let Some(Attached::Receipt(receipt)) = self.attached.as_deref() { Some(receipt) } else { None }
+    }
+
+    /// `Some` if the descriptor is a renewal.
+    #[must_use]
+    pub fn renewal(&self) -> Option<&Result<Receipt, UnreadableReceipt>> {
+        if let Some(Attached::Renewal(receipt)) = self.attached.as_deref() { Some(receipt) } else { None }
     }
 
     /// `Some` if the descriptor reports a pause.

@@ -16,6 +16,9 @@ use crate::limit::cost::Grant;
 /// The key of the entry that returns a receipt: the last entry of a descriptor. Rules cannot match it.
 pub const RECEIPT_KEY: &str = "ratelimitd_receipt";
 
+/// This key in the last entry of a descriptor renews slots by their receipt. Rules cannot match it.
+pub const RENEW_KEY: &str = "ratelimitd_renew";
+
 /// The version, which is the first field.
 const VERSION: &str = "1";
 

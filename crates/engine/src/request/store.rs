@@ -148,7 +148,17 @@ pub trait Reset: Send + Sync {
     fn borrowed(&self, _key: &str) -> u64 {
         0
     }
+
+    /// Returns when the open slots of a counter end, earliest first, at most [`SHOWN_SLOTS`]. Times are microseconds
+    /// since the epoch. Empty for a counter without slots.
+    ///
+    /// # Errors
+    /// [`StoreError`] if there is no answer in time.
+    fn slot_ends(&self, key: &str, now_us: u64) -> impl Future<Output = Result<Vec<u64>, StoreError>> + Send;
 }
+
+/// Most slots of a counter that [`Reset::slot_ends`] returns.
+pub const SHOWN_SLOTS: usize = 100;
 
 /// Lists keys page by page, for operators. Delays no decision.
 pub trait Listing: Send + Sync {

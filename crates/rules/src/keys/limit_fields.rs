@@ -146,7 +146,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "requests_per_unit",
         value_type: ValueType::Units,
-        doc: "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
+        doc: "Units (requests, tokens, bytes) per period. 0 blocks everything. At most 2^52 for fixed_window, 2^46 for sliding_window, 10,000 for sliding_log and concurrency, else 2^32 - 1. A change keeps the used units; gcra, token_bucket and leaky_bucket keep the used share, and with refill: interval counters start unused.",
         is_for_counting: true,
         set: Some(|spec, value| spec.requests_per_unit = value.units().unwrap_or_default()),
         rlconfig: Rlconfig::Hidden,
@@ -156,7 +156,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "unit",
         value_type: ValueType::Unit,
-        doc: "The period. Without calendar a month has 30 days and a year 365, and windows are counted from the Unix epoch.",
+        doc: "The period. Without calendar a month has 30 days and a year 365, and windows are counted from the Unix epoch. With concurrency: the longest time for which a request keeps its slot, at most a day.",
         is_for_counting: false,
         set: None,
         rlconfig: Rlconfig::Hidden,
@@ -218,7 +218,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "algorithm",
         value_type: ValueType::Choice(Algorithm::VARIANTS),
-        doc: "How to count. A limit that names an algorithm is prepaid unless charging says otherwise. A limit without an algorithm has the default of the settings: fixed_window and postpaid, unless changed.",
+        doc: "How to count. concurrency counts requests at once: each takes a slot, and its receipt releases it. A limit that names an algorithm is prepaid unless charging says otherwise. A limit without an algorithm has the default of the settings: fixed_window and postpaid, unless changed.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.algorithm, value)),
         rlconfig: Rlconfig::Option(|spec, _| unless(Algorithm::FixedWindow, spec.algorithm)),
@@ -282,11 +282,16 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "settle",
         value_type: ValueType::Flag,
-        doc: "The hits of a request are an estimate. The answer has a receipt, with which the caller reports the real cost at the end: only the difference is booked, in the window of the estimate. Not for a leaky_bucket with mode: queue.",
+        doc: "The hits of a request are an estimate. The answer has a receipt, with which the caller reports the real cost at the end: only the difference is booked, in the window of the estimate. Not for a leaky_bucket with mode: queue. concurrency always gives a receipt.",
         is_for_counting: true,
         set: Some(|spec, value| spec.settle = value.flag()),
-        rlconfig: Rlconfig::Option(|spec, _| spec.settle.then(|| "true".to_owned())),
-        explain: Explain::OfCounter(|limit| limit.spec.settle.then(|| SETTLE.to_owned())),
+        rlconfig: Rlconfig::Option(|spec, _| {
+            (spec.settle && spec.algorithm != Algorithm::Concurrency).then(|| "true".to_owned())
+        }),
+        explain: Explain::OfCounter(|limit| {
+            let text = if limit.spec.algorithm == Algorithm::Concurrency { RELEASE } else { SETTLE };
+            limit.spec.settle.then(|| text.to_owned())
+        }),
         upgrade: Upgradable::Never,
     },
     LimitField {
@@ -368,7 +373,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
         name: "lease",
         value_type: ValueType::Choice(Lease::VARIANTS),
-        doc: "auto: an instance takes units of a hot key from Redis ahead of the requests, and decides from them without Redis. The limit stays exact, but may deny while other instances hold unused units. off: every hit is decided in Redis (default: the setting defaults.lease). Not for sliding_log, mode: queue or penalty, nor for settle on a sliding_window, nor for a bucket with settle or reserve.",
+        doc: "auto: an instance takes units of a hot key from Redis ahead of the requests, and decides from them without Redis. The limit stays exact, but may deny while other instances hold unused units. off: every hit is decided in Redis (default: the setting defaults.lease). Not for sliding_log, concurrency, mode: queue or penalty, nor for settle on a sliding_window, nor for a bucket with settle or reserve.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.lease, value)),
         rlconfig: Rlconfig::LastOption(|spec, defaults| unless(defaults.lease, spec.lease)),
@@ -524,6 +529,9 @@ fn duration(us: u64) -> String {
 
 /// For limits with `settle`.
 const SETTLE: &str = "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
+/// For limits with concurrency.
+const RELEASE: &str = "an answer has a receipt, which releases the slot when it comes back";
 
 /// For limits with `ledger`.
 const LEDGER: &str = "the usage of each key is booked, if the service has a ledger";

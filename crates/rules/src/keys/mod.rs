@@ -19,6 +19,8 @@ pub(crate) fn key_of(error: &LimitError) -> &'static str {
         LimitError::SettledQueue => "settle",
         LimitError::CalendarAlgorithm { .. } => "calendar",
         LimitError::CountAlgorithm { .. } => "count",
+        LimitError::LongHold { .. } => "unit",
+        LimitError::Concurrency { option, .. } => option,
     }
 }
 

@@ -76,6 +76,19 @@ fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
             report.problems.push(Problem::warning(location.clone(), reason));
             continue;
         }
+        let streams = drafts.iter().find(|other| other.limit.spec.algorithm == Algorithm::Concurrency);
+        if let Some(streams) = streams.filter(|_| limit.spec.charging == Charging::Postpaid) {
+            let named = |draft: &LimitDraft| match draft.limit.name() {
+                "" => format!("the limit on line {}", draft.location.line.unwrap_or_default()),
+                name => format!("'{name}'"),
+            };
+            let reason = format!(
+                "requests that {} denies are counted by {}: write charging: prepaid",
+                named(streams),
+                named(&drafts[index])
+            );
+            report.problems.push(Problem::warning(location.clone(), reason));
+        }
         let earlier = drafts[..index].iter().find(|other| other.limit.counts_like(limit));
         if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
             let reason = format!(

@@ -39,6 +39,9 @@ pub(super) fn parameters(limit: &Limit) -> String {
                 spec.requests_per_unit
             ),
         },
+        Algorithm::Concurrency => {
+            format!("{} at once, each at most {period} unless it is renewed", spec.requests_per_unit)
+        }
         Algorithm::LeakyBucket => match spec.pacing {
             Pacing::Meter => {
                 format!("a level of up to {burst} that falls by one every {} ({rate})", interval(spec))
@@ -60,6 +63,9 @@ pub fn limit_text(limit: &Limit) -> String {
     }
     if spec.unlimited {
         return "unlimited".to_owned();
+    }
+    if spec.algorithm == Algorithm::Concurrency {
+        return format!("{} at once", spec.requests_per_unit);
     }
     let burst =
         if spec.algorithm.has_burst() { format!(", burst {}", spec.capacity()) } else { String::new() };

@@ -33,7 +33,7 @@ pub(super) struct Tried {
 
 /// `true` if each tried limit is decided by its own kernel.
 pub(super) fn is_swept(spec: &LimitSpec) -> bool {
-    !spec.unlimited && spec.algorithm != Algorithm::FixedWindow
+    !spec.unlimited && !matches!(spec.algorithm, Algorithm::FixedWindow | Algorithm::Concurrency)
 }
 
 impl SweptLimit {

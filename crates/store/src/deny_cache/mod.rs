@@ -203,9 +203,10 @@ impl DenyCache {
             if outcome.verdict == Verdict::Fits && has_denials {
                 self.denials.remove(key);
             }
-            // A limit of 0 denies without the cache.
+            // A limit of 0 denies without the cache, and a slot can be released at any time.
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
                 && charge.kernel.has_counter()
+                && charge.kernel.is_freed_by_time()
                 && (self.store_reserves || denial::is_repeatable(charge, &snapshot.reading))
             {
                 let (needed, max_cost) = (charge.cost.needed(), charge.kernel.max_cost());

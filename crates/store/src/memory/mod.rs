@@ -11,8 +11,8 @@ use std::hash::BuildHasher;
 
 use engine::algorithm::{Attempt, State};
 use engine::{
-    Charge, Charges, CounterSnapshot, DecidedBy, KeyPage, Listing, Outcome, Outcomes, Reset, Store,
-    StoreError, Verdict,
+    Charge, Charges, CounterSnapshot, DecidedBy, KeyPage, Listing, Outcome, Outcomes, Reset, SHOWN_SLOTS,
+    Store, StoreError, Verdict,
 };
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, MutexGuard};
@@ -172,6 +172,14 @@ impl<C: Clock> Reset for MemoryStore<C> {
 
     async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
         Ok(self.replace_at(key, charge, self.clock.now_us()))
+    }
+
+    async fn slot_ends(&self, key: &str, now_us: u64) -> Result<Vec<u64>, StoreError> {
+        let shard = self.shards[self.shard_index(key)].lock();
+        Ok(match shard.find(key).and_then(|entry| shard.state(entry)) {
+            Some(State::Slots(slots)) => slots.ends(now_us).take(SHOWN_SLOTS).collect(),
+            _ => Vec::new(),
+        })
     }
 }
 

@@ -30,7 +30,7 @@ mod url;
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Charge, Charges, Outcome, Outcomes, Reset, Store, StoreError};
+use engine::{Charge, Charges, Outcome, Outcomes, Reset, SHOWN_SLOTS, Store, StoreError};
 use futures_util::future::join_all;
 
 use self::backends::Backends;
@@ -213,6 +213,18 @@ impl Reset for RedisStore {
         let request = EncodedRequest::replace(key, charge, &backends.options.key_prefix);
         let place = backends.place(charge, request.keys().next().unwrap_or_default());
         backends.call(request, place, backends.deadline()).await?.replaced(charge)
+    }
+
+    async fn slot_ends(&self, key: &str, now_us: u64) -> Result<Vec<u64>, StoreError> {
+        let keys = [format!("{}{key}", self.handle.backends.options.key_prefix)];
+        let command = |_| {
+            let mut range = redis::cmd("ZRANGEBYSCORE");
+            range.arg(&keys[0]).arg(format!("({now_us}")).arg("+inf").arg("WITHSCORES");
+            range.arg("LIMIT").arg(0).arg(SHOWN_SLOTS);
+            range
+        };
+        let slots: Vec<(String, u64)> = self.side_call(&keys, &command).await?;
+        Ok(slots.into_iter().map(|(_, end_us)| end_us).collect())
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use engine::algorithm::{
-    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog,
-    SlidingWindow,
+    Blocked, CalendarWindow, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_HOLD_US, MAX_TIME_US, SlidingLog,
+    SlidingWindow, Slots,
 };
 use engine::{
     Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Grant, LONGEST_REFILL_US, Outcomes, Pacing,
@@ -102,6 +102,7 @@ pub(crate) fn kernel_of(kind: u8, (limit, other, length_us): (u64, u64, u64), pa
             Kernel::IntervalBucket(IntervalBucket::new(capacity, rate, length_us))
         }
         6 => Kernel::CalendarWindow(calendar(limit.clamp(1, 1 << 52), other, length_us)),
+        7 => Kernel::Slots(Slots::new(limit.clamp(1, 10_000), length_us.min(MAX_HOLD_US))),
         _ => Kernel::Blocked(Blocked::new(length_us)),
     }
 }
@@ -125,6 +126,7 @@ pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
         Kernel::SlidingWindow(k) => of_kind(1, k.limit(), 0),
         Kernel::SlidingLog(k) => of_kind(2, k.limit(), 0),
         Kernel::Gcra(k) => of_kind(3, k.limit(), k.burst()),
+        Kernel::Slots(k) => of_kind(7, k.limit(), 0),
         Kernel::CalendarWindow(k) => {
             Kernel::CalendarWindow(CalendarWindow::new(scaled(k.limit()).clamp(1, 1 << 52), k.boundaries()))
         }
@@ -140,13 +142,32 @@ pub(crate) fn period_us(kernel: &Kernel) -> u64 {
         Kernel::SlidingLog(k) => k.window_us(),
         Kernel::Gcra(k) => k.period_us(),
         Kernel::IntervalBucket(k) => k.interval_us(),
+        Kernel::Slots(k) => k.hold_us(),
         Kernel::Blocked(k) => k.window_us(),
     }
 }
 
 impl Amount {
+    /// The cost for slots: takes have a few ids, so that some are open.
+    fn slot_cost(&self, grants: &[Granted]) -> Cost {
+        let granted = |back: usize| grants.iter().rev().nth(back).map_or(1, |(grant, _)| grant.id);
+        match *self {
+            Self::Peek | Self::DebtPeek => Cost::PEEK,
+            Self::Take(share) => Cost::slot((share * 1e6) as u64),
+            Self::Few(units) => Cost::slot(units - 1),
+            Self::Saturated => Cost::renewal(granted(0)),
+            Self::Nothing => Cost::refund(0),
+            // The slot with the id 0.
+            Self::Refund(_) => Cost::refund(1),
+            Self::Undo { back, .. } => Cost::undo(1, Grant { id: granted(back), limit: None }),
+        }
+    }
+
     /// The cost for a limit of this kernel.
     fn cost(&self, kernel: &Kernel, grants: &[Granted]) -> Cost {
+        if let Kernel::Slots(_) = kernel {
+            return self.slot_cost(grants);
+        }
         let (max_cost, is_window) =
             (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_) | Kernel::CalendarWindow(_)));
         let part_of = |share: f64, whole: u64| (share * whole as f64) as u64 + 1;
@@ -232,7 +253,7 @@ impl Grants {
             let DecidedBy::Store(snapshot) = outcome.decided_by else { continue };
             let units = charge.cost.taken();
             if units > 0 && charge.is_recorded(outcome.verdict, is_denied) {
-                let grant = charge.kernel.grant(&snapshot.reading, units).map(|grant| (grant, units));
+                let grant = charge.grant(&snapshot.reading).map(|grant| (grant, units));
                 self.0.entry(key.to_owned()).or_default().extend(grant);
             }
         }

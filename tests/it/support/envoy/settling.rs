@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -32,13 +33,18 @@ pub struct SettlingEnvoy {
 
 impl SettlingEnvoy {
     pub fn start(service: &Ratelimitd) -> Self {
+        Self::start_with(service, |bootstrap| bootstrap)
+    }
+
+    /// Starts an Envoy whose configuration `change` has changed.
+    pub fn start_with(service: &Ratelimitd, change: impl FnOnce(Bootstrap) -> Bootstrap) -> Self {
         let (release, released) = channel();
         let bootstrap = Bootstrap::new(service.grpc_port())
             .upstream_port(upstream(released))
             .header_metadata("x-tokens", "usage", "tokens")
             .route(per_filter_route("/all/", rate_limits(true)))
             .route(per_filter_route("/", rate_limits(false)));
-        Self { envoy: Envoy::start(&bootstrap.fail_closed()), release }
+        Self { envoy: Envoy::start(&change(bootstrap.fail_closed())), release }
     }
 
     /// A request of the tenant `acme`.
@@ -56,6 +62,16 @@ impl SettlingEnvoy {
         BufReader::new(&stream).read_line(&mut status).expect("a status line");
         assert!(status.contains(" 200 "), "{status}");
         stream
+    }
+
+    /// Starts a request of the tenant `acme`, and goes away after this time.
+    pub fn abort(&self, path: &str, after: Duration) {
+        let mut stream = http::connect(self.envoy.port("http")).expect("Envoy accepts connections");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nx-tenant: acme\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("Envoy reads requests");
+        stream.set_read_timeout(Some(after.max(Duration::from_millis(1)))).expect("a timeout");
+        // Ends by the timeout, or with the answer.
+        let _ = std::io::Read::read(&mut stream, &mut [0; 1]);
     }
 
     /// Lets a request to `/hold` go on.

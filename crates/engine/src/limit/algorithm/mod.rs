@@ -11,6 +11,7 @@ mod kernel;
 mod report;
 mod sliding_log;
 mod sliding_window;
+mod slots;
 mod state;
 mod undo;
 
@@ -25,5 +26,6 @@ pub use kernel::Kernel;
 pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
+pub use slots::{MAX_HOLD_US, MAX_SLOTS, OpenSlots, Slots, SlotsReading};
 pub use state::{CounterReading, State};
 pub use undo::{UNDO_SEARCH, Undo};

@@ -6,8 +6,9 @@ use super::gcra::Tat;
 use super::interval_bucket::TokenState;
 use super::sliding_log::{Log, LogReading};
 use super::sliding_window::BucketState;
+use super::slots::{OpenSlots, SlotsReading};
 
-/// This many log entries take as much memory as a counter with its key.
+/// This many log entries, or slots, take as much memory as a counter with its key.
 const GRANTS_PER_COUNTER: usize = 16;
 
 /// What a kernel stores for one counter.
@@ -19,9 +20,10 @@ pub enum State {
     Log(Log),
     Tat(Tat),
     Tokens(TokenState),
+    Slots(OpenSlots),
 }
 
-/// The numbers for a report: the whole state, or four numbers of a log, which is too large to copy.
+/// The numbers for a report: the whole state, or four numbers of a log or of slots, which are too large to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterReading {
     Window(WindowState),
@@ -30,16 +32,18 @@ pub enum CounterReading {
     Log(LogReading),
     Tat(Tat),
     Tokens(TokenState),
+    Slots(SlotsReading),
     /// For kernels without a counter.
     Nothing,
 }
 
 impl State {
-    /// Memory used, in counters with their keys. Allocated log entries count extra.
+    /// Memory used, in counters with their keys. Allocated log entries and slots count extra.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
             Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,
+            Self::Slots(slots) => 1 + slots.capacity() / GRANTS_PER_COUNTER,
             Self::Window(_) | Self::Calendar(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
         }
     }
@@ -73,6 +77,14 @@ impl State {
     pub(super) fn tokens(&self) -> Option<TokenState> {
         if let Self::Tokens(state) = self { Some(*state) } else { None }
     }
+
+    pub(super) fn slots(&self) -> Option<&OpenSlots> {
+        if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
+
+    pub(super) fn into_slots(self) -> Option<OpenSlots> {
+        if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
 }
 
 impl CounterReading {
@@ -98,5 +110,9 @@ impl CounterReading {
 
     pub(super) fn tokens(&self) -> Option<TokenState> {
         if let Self::Tokens(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn slots(&self) -> Option<SlotsReading> {
+        if let Self::Slots(reading) = self { Some(*reading) } else { None }
     }
 }

@@ -350,7 +350,7 @@ impl Decision {
         if !is_recorded || units == 0 || charge.role == Role::Settle {
             return None;
         }
-        charge.kernel.grant(reading, units)
+        charge.grant(reading)
     }
 
     /// The settle of the charge at `index`, if it is one.

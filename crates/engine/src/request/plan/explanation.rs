@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::matched::{Match, PlanError, Planning};
+use super::matched::{Match, PlanError, PlannedAt, Planning};
 use super::{Plan, PlannedUse, Replacements};
 use crate::limit::Limit;
 use crate::request::Request;
@@ -52,7 +52,7 @@ pub enum LimitUse {
     Unlimited,
     /// Left out: this limit of the request replaces it.
     Replaced(Arc<Limit>),
-    /// Left out: a settle only affects limits with `settle`.
+    /// Left out: a settle only affects limits with `settle`, and a renewal only slots.
     NotSettled,
 }
 
@@ -77,7 +77,7 @@ impl<'r> Explanation<'r> {
         let Some(domain) = plan.begin_request(rules, request) else {
             return Ok(Self { plan, domain: None, descriptors: Vec::new() });
         };
-        let planning = Planning { rules, domain, request, now_us };
+        let planning = Planning { rules, domain, request, at: PlannedAt::from(now_us) };
         let matches = plan.find_matches(&planning)?;
         let replacements = Replacements::among(&matches);
         plan.add_charges(&planning, &matches, &replacements);

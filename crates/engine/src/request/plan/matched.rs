@@ -56,13 +56,29 @@ impl Match<'_> {
 /// In descriptor order.
 pub(crate) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 
+/// When a request is planned, and the id for its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedAt {
+    /// Microseconds since the epoch.
+    pub now_us: u64,
+    /// Identifies the request's slots: random and below 2^53. Matters only with concurrency.
+    pub slot_id: u64,
+}
+
+/// For a plan without slots, or without a decision.
+impl From<u64> for PlannedAt {
+    fn from(now_us: u64) -> Self {
+        Self { now_us, slot_id: 0 }
+    }
+}
+
 /// A request to plan, with the rules of its domain.
 #[derive(Clone, Copy)]
 pub(crate) struct Planning<'r, 'q> {
     pub(crate) rules: &'r RuleSet,
     pub(crate) domain: &'r DomainRules,
     pub(crate) request: &'q Request,
-    pub(crate) now_us: u64,
+    pub(crate) at: PlannedAt,
 }
 
 pub(crate) struct Matching<'r, 'q> {
@@ -136,11 +152,11 @@ impl Changing<'_, '_> {
     fn change(&self, matched: &mut Match<'_>, derivations: &mut Vec<Derivation>) {
         let entries = &self.descriptor.entries;
         let hash_of = |entry| self.matching.hidden.get(self.index, entry);
-        let now_us = self.matching.planning.now_us;
+        let now_us = self.matching.planning.at.now_us;
         let rows = self.exceptions.map(|exceptions| exceptions.rows(entries, hash_of, now_us));
         let mut rows = rows.unwrap_or_default();
-        if self.descriptor.receipt().is_some() {
-            // A settle denies nothing.
+        if self.descriptor.attached.is_some() {
+            // A settle denies nothing, and a renewal belongs to an admitted request.
             rows.leave_out_blocks();
         }
         let entry_tier = self.entry_tier(&matched.walk);

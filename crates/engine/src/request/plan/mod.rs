@@ -12,17 +12,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use self::charge::{Charge, Charges};
-use self::matched::{Match, Matches, Matching, PlanError, Planning};
+use self::matched::{Match, Matches, Matching, PlanError, PlannedAt, Planning};
 use self::pauses::{PauseEvent, Report};
 use self::reserve::{ReserveKind, reserved};
-use self::settle::{Returned, Settles};
+use self::settle::{Returned, Settles, write_settled_key};
 use crate::limit::algorithm::{Kernel, Pacing, Verdict};
 use crate::limit::cost::Cost;
 use crate::limit::key::{KeyContext, KeyPart, write_key};
 use crate::limit::role::Role;
-use crate::limit::spec::Charging;
+use crate::limit::spec::{Algorithm, Charging};
 use crate::limit::{Limit, LimitId};
-use crate::request::{Descriptor, Request};
+use crate::request::{Attached, Descriptor, Request};
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::{DomainRules, Rule, RuleSet};
 use crate::rules::secret::HiddenValues;
@@ -100,14 +100,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Finds the limits of each descriptor of `request` at `now_us` (microseconds since the epoch), and the charges
-    /// that the store must decide.
+    /// Finds the limits of each descriptor of `request` at this time, and the charges for the store.
     ///
     /// # Errors
     /// [`PlanError`] if an override is out of range.
-    pub fn new(rules: &RuleSet, request: &Request, now_us: u64) -> Result<Self, PlanError> {
+    pub fn new(rules: &RuleSet, request: &Request, at: impl Into<PlannedAt>) -> Result<Self, PlanError> {
         let mut plan = Self::default();
-        plan.refill(rules, request, now_us)?;
+        plan.refill(rules, request, at)?;
         Ok(plan)
     }
 
@@ -115,9 +114,14 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError`] if an override is out of range. The plan's contents are then unspecified.
-    pub fn refill(&mut self, rules: &RuleSet, request: &Request, now_us: u64) -> Result<(), PlanError> {
+    pub fn refill(
+        &mut self,
+        rules: &RuleSet,
+        request: &Request,
+        at: impl Into<PlannedAt>,
+    ) -> Result<(), PlanError> {
         if let Some(domain) = self.begin_request(rules, request) {
-            let planning = Planning { rules, domain, request, now_us };
+            let planning = Planning { rules, domain, request, at: at.into() };
             let matches = self.find_matches(&planning)?;
             self.add_charges(&planning, &matches, &Replacements::among(&matches));
         }
@@ -153,7 +157,7 @@ impl Plan {
         matches: &[Match<'_>],
         replacements: &Replacements<'_>,
     ) {
-        let Planning { rules, domain, request, now_us } = *planning;
+        let Planning { rules, domain, request, at } = *planning;
         let quota_mode = rules.defaults().quota_mode;
         // Quota descriptors deny a request only if all of them are over. A descriptor without a limit, or whose limits
         // never deny, is never over; without a limit it is a quota descriptor in quota mode. So if one is never over,
@@ -177,7 +181,7 @@ impl Plan {
         self.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(matches).enumerate() {
             if let Some(pause) = descriptor.pause() {
-                let report = Report { index, descriptor, pause, now_us };
+                let report = Report { index, descriptor, pause, now_us: at.now_us };
                 let paused = matched.rule.and_then(|rule| {
                     let (event, paused) = pauses::read_report(&self.hidden, rule, &report);
                     self.reports.push(event);
@@ -205,7 +209,7 @@ impl Plan {
                 }),
                 role,
                 used_up_check: rules.defaults().used_up_check,
-                now_us,
+                at,
             };
             let planned = self.add(matched, &context, replacements);
             self.descriptors.push(planned);
@@ -229,7 +233,7 @@ impl Plan {
         let mut limits = SmallVec::new();
         let hidden = &self.hidden;
         for limit in matched.limits() {
-            let kernel = match replacements.planned_use(limit, context.descriptor, context.now_us) {
+            let kernel = match replacements.planned_use(limit, context.descriptor, context.at.now_us) {
                 PlannedUse::Charged(kernel) => kernel,
                 PlannedUse::Unlimited => {
                     unlimited = Some(Arc::clone(limit));
@@ -245,9 +249,16 @@ impl Plan {
             }
             let is_hold = context.descriptor.is_hold;
             let charging = if is_hold { Charging::Prepaid } else { limit.spec.charging };
+            let cost = match kernel {
+                Kernel::Slots(_) => match context.slot_cost(kernel, write_key) {
+                    Some(cost) => cost,
+                    None => continue,
+                },
+                _ => cost_against(&kernel, charging, context.cost, context.used_up_check),
+            };
             let usual = Charge {
                 kernel,
-                cost: cost_against(&kernel, charging, context.cost, context.used_up_check),
+                cost,
                 charging,
                 role: limit.role(context.role),
                 on_store_failure: limit.spec.on_store_failure,
@@ -258,7 +269,7 @@ impl Plan {
             };
             self.has_announced_limits |= limit.spec.is_announced();
             self.has_queues |= limit.spec.pacing == Pacing::Queue;
-            self.gives_receipt |= limit.spec.settle && !is_hold;
+            self.gives_receipt |= limit.spec.settle && !is_hold && !charge.cost.is_renewal();
             let index = self.charges.push(charge, write_key);
             if limit.spec.is_leased() && !is_hold {
                 self.charges.set_leased(index);
@@ -365,7 +376,7 @@ enum PlannedUse<'m> {
     Unlimited,
     /// This limit of the request replaces it.
     Replaced(&'m Arc<Limit>),
-    /// The descriptor is a settle. A limit without `settle` keeps what the estimate recorded.
+    /// The descriptor is a settle or a renewal, and the limit keeps what the earlier request recorded.
     NotSettled,
 }
 
@@ -397,14 +408,21 @@ impl<'m> Replacements<'m> {
         }
         match limit.kernel_at(now_us) {
             None => PlannedUse::Unlimited,
-            Some(_) if descriptor.receipt().is_some() && !limit.spec.settle && !descriptor.is_hold => {
-                match limit.spec.unlimited {
-                    true => PlannedUse::Unlimited,
-                    false => PlannedUse::NotSettled,
-                }
-            }
+            Some(_) if is_left_out(limit, descriptor) => match limit.spec.unlimited {
+                true => PlannedUse::Unlimited,
+                false => PlannedUse::NotSettled,
+            },
             Some(kernel) => PlannedUse::Charged(kernel),
         }
+    }
+}
+
+/// `true` if the descriptor returns a receipt that does not concern the limit.
+fn is_left_out(limit: &Limit, descriptor: &Descriptor) -> bool {
+    match descriptor.attached.as_deref() {
+        Some(Attached::Receipt(_)) => !limit.spec.settle && !descriptor.is_hold,
+        Some(Attached::Renewal(_)) => limit.spec.algorithm != Algorithm::Concurrency,
+        Some(Attached::Pause(_)) | None => false,
     }
 }
 
@@ -419,7 +437,26 @@ struct DescriptorContext<'a> {
     /// The role of charges to limits that can deny.
     role: Role,
     used_up_check: Verdict,
-    now_us: u64,
+    at: PlannedAt,
+}
+
+impl DescriptorContext<'_> {
+    /// Returns the cost charged to slots: one, whatever the hits. `None` for a renewal of a request that took no slot.
+    ///
+    /// A refund names no slot, so it returns none. A whole cost comes without a later call, so it only asks.
+    fn slot_cost(&self, kernel: Kernel, write_key: impl FnOnce(&mut String)) -> Option<Cost> {
+        if let Some(receipt) = self.descriptor.renewal() {
+            let (receipt, mut key) = (receipt.as_ref().ok()?, String::new());
+            write_settled_key(&mut key, write_key, kernel, Some(receipt));
+            return receipt.item(&key).map(|item| Cost::renewal(item.grant.id));
+        }
+        Some(match self.cost {
+            cost if cost.is_refund() => Cost::refund(0),
+            Cost::PEEK => Cost::PEEK,
+            _ if self.descriptor.is_whole_cost && !self.descriptor.is_hold => Cost::PEEK,
+            _ => Cost::slot(self.at.slot_id),
+        })
+    }
 }
 
 /// Returns the cost charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit: by

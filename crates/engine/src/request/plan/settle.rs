@@ -2,7 +2,7 @@
 //!
 //! Nothing is stored for it. A higher real cost always records the difference; a lower one returns the difference to
 //! the estimate's grant ([`Cost::undo`]). A limit without an item in the receipt recorded nothing, so it is charged in
-//! full.
+//! full. With concurrency a settle releases the slot in the receipt, whatever the real cost.
 
 use crate::limit::Limit;
 use crate::limit::algorithm::Kernel;
@@ -34,9 +34,10 @@ impl Settle {
 pub enum SettleResult {
     /// The real cost is charged: its excess over the estimate was recorded.
     Charged,
-    /// The estimate's excess over the real cost was returned, minus what had come back with time.
+    /// The estimate's excess over the real cost was returned, minus what had come back with time; or the slot was
+    /// released.
     Returned,
-    /// Nothing was returned: the window is over, or all of it had come back with time.
+    /// Nothing was returned: the window is over, or all of it had come back with time; or the slot was not open.
     Kept,
     /// The receipt is unreadable, so the whole real cost was recorded.
     Unreadable,
@@ -98,10 +99,10 @@ impl Settles {
             settle.actual =
                 if is_hold { settle.actual.saturating_add(actual) } else { settle.actual.max(actual) };
             charges.pop();
-            charges.set_cost(settle.charge, difference(limit, item, settle.actual));
+            charges.set_cost(settle.charge, difference((limit, kernel), item, settle.actual));
             return settle.charge;
         }
-        charges.set_cost(index, difference(limit, item, actual));
+        charges.set_cost(index, difference((limit, kernel), item, actual));
         let estimated = item.map(|item| item.units);
         self.0.push(Settle { charge: index, nonce, estimated, actual, result: SettleResult::Lost });
         index
@@ -114,7 +115,7 @@ impl Settles {
 
 /// Writes the key of the counter that took the estimate. If the receipt also has an estimate of another tier on the
 /// plain key, this is the key with the limit's parameters ([`Charges::push`]), and each key has its own item.
-fn write_settled_key(
+pub(super) fn write_settled_key(
     text: &mut String,
     write_key: impl FnOnce(&mut String),
     kernel: Kernel,
@@ -131,7 +132,10 @@ fn write_settled_key(
     }
 }
 
-fn difference(limit: &Limit, item: Option<&ReceiptItem>, actual: u64) -> Cost {
+fn difference((limit, kernel): (&Limit, Kernel), item: Option<&ReceiptItem>, actual: u64) -> Cost {
+    if let Kernel::Slots(_) = kernel {
+        return item.map_or(Cost::refund(0), |item| Cost::undo(1, item.grant));
+    }
     let estimated = item.map_or(0, |item| item.units);
     match item {
         Some(item) if actual < estimated && limit.spec.gives_back() => {

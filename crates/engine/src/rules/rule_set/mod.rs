@@ -266,6 +266,12 @@ impl RuleSet {
             || self.limits().iter().any(|limit| limit.spec.feedback.is_some())
     }
 
+    /// `true` if a limit counts requests at once, so that plans need ids.
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
+        self.limits().iter().any(|limit| limit.spec.algorithm == Algorithm::Concurrency)
+    }
+
     /// `true` if a limit defines a `penalty`.
     #[must_use]
     pub fn has_penalties(&self) -> bool {

@@ -126,9 +126,9 @@ impl ScriptCall {
         Self { requests, plan }
     }
 
-    /// `true` if the script needs the list commands for it.
-    fn has_log(&self) -> bool {
-        self.encoded().any(EncodedRequest::has_log)
+    /// `true` if the script needs commands for lists or sorted sets for it.
+    fn needs_more_commands(&self) -> bool {
+        self.encoded().any(EncodedRequest::needs_more_commands)
     }
 
     fn encoded(&self) -> impl Iterator<Item = &EncodedRequest> + Clone {
@@ -160,9 +160,10 @@ impl FinishedCall {
         matches!(self.result, Err(CommandError::NoScript))
     }
 
-    /// `true` if the server refused a call with a log: the user may lack the list commands.
+    /// `true` if the server refused a call with a log or slots: the user may lack their commands.
     fn met_forbidden_log(&self) -> bool {
-        matches!(self.result, Err(CommandError::Failed(StoreError::Forbidden(_)))) && self.call.has_log()
+        matches!(self.result, Err(CommandError::Failed(StoreError::Forbidden(_))))
+            && self.call.needs_more_commands()
     }
 }
 
@@ -221,7 +222,7 @@ pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> 
 /// `true` if requests to sliding logs need their own calls after these calls. A script error fails the whole call, and
 /// a user without the list commands gets one for each call with a log. `before`: the last return value.
 pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
-    let is_permitted = || calls.iter().any(|call| call.result.is_ok() && call.call.has_log());
+    let is_permitted = || calls.iter().any(|call| call.result.is_ok() && call.call.needs_more_commands());
     calls.iter().any(FinishedCall::met_forbidden_log) || before && !is_permitted()
 }
 
@@ -260,7 +261,7 @@ pub(super) fn answer_calls(calls: FinishedCalls) {
 /// Splits a batch by slot, keeping the order within a call. If `logs_apart`, the requests to logs have a second call.
 fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[ScriptCall; 1]> {
     let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
-    let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
+    let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.needs_more_commands();
     let share_call = |one: &QueuedRequest, other: &QueuedRequest| {
         one.mode == other.mode && is_apart(one) == is_apart(other)
     };

@@ -3,8 +3,8 @@
 //! requests.
 
 use engine::algorithm::{
-    Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, Tat, TokenState, Verdict,
-    WindowState,
+    Attempt, BucketState, CalendarState, CounterReading, Gcra, Kernel, LogReading, SlotsReading, Tat,
+    TokenState, Verdict, WindowState,
 };
 use engine::{
     Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError,
@@ -27,6 +27,7 @@ pub(crate) struct EncodedRequest {
     bytes: SmallVec<[u8; 64]>,
     reply_width: usize,
     log_use: LogUse,
+    has_slots: bool,
     /// The caller under which the request is queued. Not sent.
     caller: Caller,
     /// `true` if the request undoes a charge of a denied request.
@@ -60,14 +61,15 @@ impl EncodedRequest {
         encoded
     }
 
-    /// Encodes the undo of a prepaid charge that was granted with this outcome. `None` if the charge recorded nothing.
+    /// Encodes the undo of a prepaid charge that was granted with this outcome. `None` if the charge recorded nothing,
+    /// or renewed a slot.
     pub(crate) fn undo(key: &str, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
         let DecidedBy::Store(snapshot) = &granted.decided_by else { return None };
         let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
-        if !is_recorded || charge.cost.taken() == 0 {
+        if !is_recorded || charge.cost.taken() == 0 || charge.cost.is_renewal() {
             return None;
         }
-        let grant = charge.kernel.grant(&snapshot.reading, charge.cost.taken())?;
+        let grant = charge.grant(&snapshot.reading)?;
         let cost = Cost::undo(charge.cost.taken(), grant);
         let undo = Charge { cost, charging: Charging::Postpaid, ..charge.clone() };
         let mut charges = Charges::default();
@@ -135,9 +137,9 @@ impl EncodedRequest {
         KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.repeat
     }
 
-    /// `true` if a charge of the request is to a sliding log, for which the script needs the list commands.
-    pub(crate) fn has_log(&self) -> bool {
-        self.log_use >= LogUse::Charges
+    /// `true` if a charge of the request is to a sliding log or to slots, for which the script needs further commands.
+    pub(crate) fn needs_more_commands(&self) -> bool {
+        self.log_use >= LogUse::Charges || self.has_slots
     }
 
     /// Returns a parameter of a single charge. Its kernel must have that many.
@@ -168,6 +170,7 @@ impl EncodedRequest {
             let is_refund = mode as u8 >= ChargeMode::Refund as u8;
             self.log_use = self.log_use.max(if is_refund { LogUse::Refunds } else { LogUse::Charges });
         }
+        self.has_slots |= !kernel.is_freed_by_time();
         self.bytes.extend_from_slice(&[layout.number, mode as u8]);
     }
 
@@ -184,6 +187,9 @@ impl EncodedRequest {
             Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::SlidingLog(k) => self.push_f64s([units, k.limit(), k.window_us()]),
             Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity(), k.refill(), k.interval_us()]),
+            Kernel::Slots(k) => {
+                self.push_f64s([charge.cost.needed().min(1), k.limit(), k.hold_us(), charge.cost.slot_id()]);
+            }
             Kernel::Gcra(k) => self.push_gcra(&k, charge.cost),
             Kernel::Blocked(_) => return,
         }
@@ -367,6 +373,10 @@ fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReadi
         Kernel::SlidingLog(_) => {
             let [used, newest_us, next_us, retry_us] = exact(numbers)?;
             CounterReading::Log(LogReading { used, newest_us, next_us, retry_us })
+        }
+        Kernel::Slots(_) => {
+            let [open, frees_us, last_us, removed] = exact(numbers)?;
+            CounterReading::Slots(SlotsReading { open, frees_us, last_us, removed })
         }
         Kernel::Gcra(kernel) => {
             let [whole_us, fraction] = match *numbers {

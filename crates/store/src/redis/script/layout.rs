@@ -24,8 +24,8 @@ pub(super) struct KernelLayout {
 pub(super) enum CounterFormat {
     /// One string of doubles, returned as integers, with these names in Lua.
     Numbers(&'static [&'static str]),
-    /// A list, about which the script returns four integers.
-    Log,
+    /// A list or a sorted set, about which the script returns four integers.
+    Facts,
     /// No counter: the script returns the integer 0.
     Nothing,
 }
@@ -45,7 +45,7 @@ pub(super) enum RepeatRule {
 }
 
 /// All kernels by id, which is the order in which the script compares a charge's kernel: most common first.
-pub(super) const KERNELS: [KernelLayout; 8] = [
+pub(super) const KERNELS: [KernelLayout; 9] = [
     KernelLayout {
         name: "GCRA_WHOLE",
         number: 1,
@@ -91,7 +91,7 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         number: 6,
         lua: Some(include_str!("lua/sliding_log.lua")),
         parameters: &["units", "limit", "window"],
-        counter: CounterFormat::Log,
+        counter: CounterFormat::Facts,
         repeat: None,
     },
     KernelLayout {
@@ -110,6 +110,14 @@ pub(super) const KERNELS: [KernelLayout; 8] = [
         counter: CounterFormat::Numbers(&["start", "count"]),
         repeat: Some(RepeatRule::Units),
     },
+    KernelLayout {
+        name: "SLOTS",
+        number: 9,
+        lua: Some(include_str!("lua/slots.lua")),
+        parameters: &["units", "limit", "hold", "id"],
+        counter: CounterFormat::Facts,
+        repeat: None,
+    },
 ];
 
 // All other code uses these names, so a kernel that is missing above does not compile.
@@ -121,6 +129,7 @@ const INTERVAL_BUCKET: &KernelLayout = &KERNELS[4];
 pub(super) const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
 const CALENDAR_WINDOW: &KernelLayout = &KERNELS[7];
+const SLOTS: &KernelLayout = &KERNELS[8];
 
 /// The batch script names a kernel's parameters `one` to `five`.
 const MOST_PARAMETERS: usize = 5;
@@ -224,6 +233,7 @@ impl KernelLayout {
             Kernel::Gcra(gcra) if gcra.denominator() == 1 => GCRA_WHOLE,
             Kernel::Gcra(_) => GCRA,
             Kernel::IntervalBucket(_) => INTERVAL_BUCKET,
+            Kernel::Slots(_) => SLOTS,
             Kernel::Blocked(_) => BLOCKED,
         }
     }
@@ -241,7 +251,7 @@ impl KernelLayout {
     pub(super) const fn reply_width(&self) -> usize {
         match self.counter {
             CounterFormat::Numbers(numbers) => numbers.len(),
-            CounterFormat::Log => 4,
+            CounterFormat::Facts => 4,
             CounterFormat::Nothing => 1,
         }
     }

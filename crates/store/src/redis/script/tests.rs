@@ -4,7 +4,7 @@ use std::slice;
 
 use engine::StoreError;
 use engine::algorithm::{
-    Attempt, CalendarWindow, CounterReading, Kernel, LogReading, Tat, Verdict, WindowState,
+    Attempt, CalendarWindow, CounterReading, Kernel, LogReading, SlotsReading, Tat, Verdict, WindowState,
 };
 use engine::{
     Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, FailurePolicy, Limit, LimitSpec,
@@ -86,7 +86,8 @@ fn every_kernel_is_encoded_as_its_layout_says() {
         assert_eq!(encoded.bytes().len(), 2 + layout.parameters_size(), "{kernel:?}");
         assert_eq!(encoded.key_count(), usize::from(layout.parameters_size() > 0), "{kernel:?}");
         assert_eq!(encoded.reply_width(), layout.reply_width());
-        assert_eq!(encoded.has_log(), matches!(kernel, Kernel::SlidingLog(_)), "{kernel:?}");
+        let needs_more = matches!(kernel, Kernel::SlidingLog(_) | Kernel::Slots(_));
+        assert_eq!(encoded.needs_more_commands(), needs_more, "{kernel:?}");
         seen |= 1 << layout.number;
     }
     let all = KERNELS.iter().fold(0, |bits, layout| bits | 1 << layout.number);
@@ -217,6 +218,9 @@ fn numbers(reading: &CounterReading) -> Vec<i64> {
             vec![used, newest_us, next_us, retry_us]
         }
         CounterReading::Tat(Tat { whole_us, fraction }) => vec![whole_us, fraction],
+        CounterReading::Slots(SlotsReading { open, frees_us, last_us, removed }) => {
+            vec![open, frees_us, last_us, removed]
+        }
         CounterReading::Tokens(state) => return vec![state.start_us.cast_signed(), state.tokens],
         CounterReading::Nothing => vec![0],
     };
@@ -268,6 +272,8 @@ fn numbers_out_of_range_are_malformed() {
         (Algorithm::SlidingWindow, 60, Refill::Continuous, vec![ended_window, 1, 1]), // the script moves it to T0
         (Algorithm::SlidingLog, 60, Refill::Continuous, vec![1, -1, 0, 0]),
         (Algorithm::SlidingLog, 60, Refill::Continuous, vec![1, 1, 0]),
+        (Algorithm::Concurrency, 60, Refill::Continuous, vec![1, 1, 0]),
+        (Algorithm::Concurrency, 60, Refill::Continuous, vec![1, 0, too_large, 0]),
         (Algorithm::Gcra, 60, Refill::Continuous, vec![too_large]),
         (Algorithm::Gcra, 7, Refill::Continuous, vec![1, 7]), // the fraction is below the denominator
         (Algorithm::Gcra, 7, Refill::Continuous, vec![1, -1]),

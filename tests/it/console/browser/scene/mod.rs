@@ -71,6 +71,10 @@ impl Reset for Counters {
     async fn replace(&self, key: &str, charge: &Charge) -> Result<Outcome, StoreError> {
         self.0.replace(key, charge).await
     }
+
+    async fn slot_ends(&self, key: &str, now_us: u64) -> Result<Vec<u64>, StoreError> {
+        self.0.slot_ends(key, now_us).await
+    }
 }
 
 /// A running scene, which ends when it is dropped.

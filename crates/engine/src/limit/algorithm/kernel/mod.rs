@@ -16,6 +16,7 @@ use super::interval_bucket::{IntervalBucket, TokenState};
 use super::report::{Attempt, Report, RetryAfter, Verdict, max_recorded};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
+use super::slots::Slots;
 use super::state::{CounterReading, State};
 use super::undo::Undo;
 use crate::limit::cost::{Cost, Grant, MAX_UNITS};
@@ -37,6 +38,8 @@ pub enum Kernel {
     Gcra(Gcra),
     /// Token bucket that refills once per interval.
     IntervalBucket(IntervalBucket),
+    /// Concurrency: slots are released by requests, or end by themselves.
+    Slots(Slots),
     /// A limit of 0.
     Blocked(Blocked),
 }
@@ -63,6 +66,7 @@ impl Kernel {
             Self::SlidingLog(k) => k.fits(state.and_then(State::log), now_us, needed),
             Self::Gcra(k) => k.fits(k.load(state.and_then(State::tat)), now_us, needed),
             Self::IntervalBucket(k) => k.fits(k.advanced_to(state.and_then(State::tokens), now_us), needed),
+            Self::Slots(k) => k.fits(state.and_then(State::slots), attempt),
             Self::Blocked(_) => false,
         };
         if fits { Verdict::Fits } else { Verdict::Over }
@@ -72,7 +76,7 @@ impl Kernel {
     #[must_use]
     pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
         let Attempt { now_us, cost } = attempt;
-        if let Some(undo) = Undo::from_attempt(attempt) {
+        if let Some(undo) = Undo::from_attempt(attempt).filter(|_| self.is_freed_by_time()) {
             return self.undone(state, undo);
         }
         let old = state.as_ref();
@@ -92,6 +96,9 @@ impl Kernel {
             Self::Gcra(k) => State::Tat(k.record(k.load(old.and_then(State::tat)), attempt)),
             Self::IntervalBucket(k) => {
                 State::Tokens(k.record(k.advanced_to(old.and_then(State::tokens), now_us), cost))
+            }
+            Self::Slots(k) => {
+                State::Slots(k.record(state.and_then(State::into_slots).unwrap_or_default(), attempt))
             }
             Self::Blocked(_) => return None,
         })
@@ -116,6 +123,7 @@ impl Kernel {
             Self::IntervalBucket(k) => {
                 CounterReading::Tokens(k.advanced_to(state.and_then(State::tokens), now_us))
             }
+            Self::Slots(k) => CounterReading::Slots(k.reading(state.and_then(State::slots), now_us)),
             Self::Blocked(_) => CounterReading::Nothing,
         }
     }
@@ -139,6 +147,7 @@ impl Kernel {
             Self::IntervalBucket(k) => {
                 reading.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict))
             }
+            Self::Slots(k) => reading.slots().map_or_else(blocked, |s| k.report(s, attempt.now_us, verdict)),
             Self::Blocked(k) => k.report(attempt, verdict),
         }
     }
@@ -164,6 +173,8 @@ impl Kernel {
             Self::IntervalBucket(k) => {
                 reading.tokens().map(|state| CounterReading::Tokens(k.advanced_to(Some(state), now_us)))
             }
+            // A release may have changed it.
+            Self::Slots(_) => None,
             Self::Blocked(_) => (*reading == CounterReading::Nothing).then_some(CounterReading::Nothing),
         }
     }
@@ -178,8 +189,15 @@ impl Kernel {
             | Self::SlidingWindow(_)
             | Self::Gcra(_)
             | Self::IntervalBucket(_)
+            | Self::Slots(_)
             | Self::Blocked(_) => false,
         }
+    }
+
+    /// `true` if only time frees units, so that a denial holds until then. Releases free slots as well.
+    #[must_use]
+    pub fn is_freed_by_time(&self) -> bool {
+        !matches!(self, Self::Slots(_))
     }
 
     /// Returns `true` if a denied cost that should be recorded may stay unrecorded, because no later decision changes,
@@ -195,6 +213,7 @@ impl Kernel {
             | Self::SlidingLog(_)
             | Self::Gcra(_)
             | Self::IntervalBucket(_)
+            | Self::Slots(_)
             | Self::Blocked(_) => false,
         }
     }
@@ -222,6 +241,7 @@ impl Kernel {
             Self::SlidingLog(k) => state.log().map(|log| k.unused_from_us(log)),
             Self::Gcra(_) => state.tat().map(|tat| tat.unused_from_us()),
             Self::IntervalBucket(k) => state.tokens().map(|state| k.unused_from_us(state)),
+            Self::Slots(k) => state.slots().map(|slots| k.unused_from_us(slots)),
             Self::Blocked(_) => None,
         };
         unused_from_us.unwrap_or(0)
@@ -239,6 +259,7 @@ impl Kernel {
             Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
             Self::Gcra(k) => Self::Gcra(k.scaled(share)),
             Self::IntervalBucket(k) => Self::IntervalBucket(k.scaled(share)),
+            Self::Slots(k) => Self::Slots(k.scaled(share)),
             Self::Blocked(k) => Self::Blocked(*k),
         }
     }
@@ -252,7 +273,8 @@ impl Kernel {
             | Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
-            | Self::IntervalBucket(_) => true,
+            | Self::IntervalBucket(_)
+            | Self::Slots(_) => true,
             Self::Blocked(_) => false,
         }
     }
@@ -271,6 +293,8 @@ impl Kernel {
             Self::SlidingLog(k) => format!("sl:{}", k.window_us()),
             Self::Gcra(k) => format!("gc:{}", k.period_us()),
             Self::IntervalBucket(k) => format!("ib:{}/{}/{}", k.refill(), k.interval_us(), k.capacity()),
+            // The end of a slot is in its state.
+            Self::Slots(_) => "co".to_owned(),
             Self::Blocked(k) => format!("no:{}", k.window_us()),
         }
     }
@@ -284,6 +308,7 @@ impl Kernel {
             Self::SlidingWindow(k) => format!("/{}", k.limit()),
             Self::SlidingLog(k) => format!("/{}", k.limit()),
             Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
+            Self::Slots(k) => format!("/{}/{}", k.limit(), k.hold_us()),
             Self::IntervalBucket(_) => String::new(),
             // Never empty, so that a block without an end differs from one with an end.
             Self::Blocked(k) => format!("/{}", k.until_us().unwrap_or(0)),
@@ -300,6 +325,7 @@ impl Kernel {
             Self::SlidingLog(k) => Some(k.window_us()),
             Self::Gcra(k) => Some(k.period_us()),
             Self::IntervalBucket(k) => Some(k.interval_us()),
+            Self::Slots(k) => Some(k.hold_us()),
             Self::Blocked(_) => None,
         }
     }
@@ -313,7 +339,7 @@ impl Kernel {
             Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::Gcra(_) | Self::IntervalBucket(_) => {
                 max_recorded(self.max_cost())
             }
-            Self::Blocked(_) => 0,
+            Self::Slots(_) | Self::Blocked(_) => 0,
         }
     }
 
@@ -328,6 +354,7 @@ impl Kernel {
             Self::SlidingLog(k) => k.limit(),
             Self::Gcra(k) => k.burst(),
             Self::IntervalBucket(k) => k.capacity(),
+            Self::Slots(k) => k.limit(),
             Self::Blocked(_) => 0,
         }
     }
@@ -345,6 +372,7 @@ impl Kernel {
             Self::IntervalBucket(k) => reading
                 .tokens()
                 .map(|state| (k.capacity().cast_signed() - state.tokens).max(0).unsigned_abs()),
+            Self::Slots(_) => reading.slots().map(|slots| slots.open),
             Self::Blocked(_) => None,
         };
         used.unwrap_or(0)
@@ -363,13 +391,15 @@ impl Kernel {
             | Self::SlidingLog(_)
             | Self::Gcra(_)
             | Self::IntervalBucket(_)
+            | Self::Slots(_)
             | Self::Blocked(_) => None,
         }
     }
 
     /// Returns the grant of `units` that produced this reading. Its id is the index or start of the window, or the time
     /// of the last refill or log entry. For GCRA it is the TAT before the grant, or the time of the grant if that was
-    /// later. `None` for a kernel without a counter, and for the reading of another kernel.
+    /// later. `None` for a kernel without a counter, for slots, whose ids are in the costs
+    /// ([`Charge::grant`](crate::Charge::grant)), and for the reading of another kernel.
     #[must_use]
     pub fn grant(&self, reading: &CounterReading, units: u64) -> Option<Grant> {
         let id = match self {
@@ -379,7 +409,7 @@ impl Kernel {
             Self::SlidingLog(_) => reading.log().map(|log| log.newest_us),
             Self::Gcra(k) => reading.tat().map(|tat| k.grant_base_us(tat, units)),
             Self::IntervalBucket(_) => reading.tokens().map(|state| state.start_us),
-            Self::Blocked(_) => None,
+            Self::Slots(_) | Self::Blocked(_) => None,
         };
         let limit = if let Self::Gcra(k) = self { u32::try_from(k.limit()).ok() } else { None };
         id.map(|id| Grant { id, limit: limit.and_then(NonZeroU32::new) })
@@ -407,6 +437,7 @@ impl Kernel {
                     if is_full { undo.now_us - undo.passed_us() % k.interval_us() } else { state.start_us };
                 k.undone_tokens(start_us, undo) > 0
             }),
+            Self::Slots(_) => reading.slots().map(|slots| slots.removed > 0),
             Self::Blocked(_) => None,
         };
         returned.unwrap_or(false)
@@ -427,8 +458,8 @@ impl Kernel {
                 let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
                 index == undo.grant.id || index.checked_sub(1) == Some(undo.grant.id)
             }
-            // Expired entries are removed in any case.
-            Self::SlidingLog(_) => true,
+            // Expired entries are removed in any case, and a release that finds no slot is noted.
+            Self::SlidingLog(_) | Self::Slots(_) => true,
             Self::Gcra(k) => k.undone_drain(undo) > Tat::default(),
             Self::IntervalBucket(k) => {
                 let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
@@ -490,7 +521,7 @@ impl Kernel {
                     .min(k.capacity().cast_signed());
                 State::Tokens(TokenState { tokens, ..state })
             }
-            Self::Blocked(_) => return None,
+            Self::Slots(_) | Self::Blocked(_) => return None,
         })
     }
 }

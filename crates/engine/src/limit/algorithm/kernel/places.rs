@@ -17,7 +17,7 @@ impl Kernel {
     /// store's time): `u64::MAX` means all of them. `granted` is the reading after the grant.
     ///
     /// The result never grows with time, and an ended place is lost: keep the smallest result so far.
-    /// 0 for a sliding log, a queue and a blocked limit, and for the reading of another kernel.
+    /// 0 for a sliding log, a queue, slots and a blocked limit, and for the reading of another kernel.
     #[must_use]
     pub fn usable_units(&self, granted: &CounterReading, now_us: u64) -> u64 {
         if let Self::Gcra(k) = self {
@@ -36,7 +36,7 @@ impl Kernel {
             Self::CalendarWindow(k) => granted.calendar().map(|state| k.end_us(state)),
             Self::SlidingWindow(k) => granted.buckets().map(|state| (state.index + 1) * k.window_us()),
             Self::IntervalBucket(k) => granted.tokens().map(|state| state.start_us + k.interval_us()),
-            Self::SlidingLog(_) | Self::Gcra(_) | Self::Blocked(_) => None,
+            Self::SlidingLog(_) | Self::Gcra(_) | Self::Slots(_) | Self::Blocked(_) => None,
         }
     }
 
@@ -56,7 +56,7 @@ impl Kernel {
                     *tat = k.minus(*tat, k.drain(units)).unwrap_or_default();
                 }
             }
-            CounterReading::Log(_) | CounterReading::Nothing => {}
+            CounterReading::Log(_) | CounterReading::Slots(_) | CounterReading::Nothing => {}
         }
         reading
     }

@@ -17,7 +17,7 @@ fn with_limit(kernel: &Kernel, limit: u64) -> Option<Kernel> {
         Kernel::SlidingWindow(k) => Some(Kernel::SlidingWindow(SlidingWindow::new(limit, k.window_us()))),
         Kernel::SlidingLog(k) => Some(Kernel::SlidingLog(SlidingLog::new(limit, k.window_us()))),
         Kernel::Gcra(k) => Some(Kernel::Gcra(Gcra::new(limit, k.period_us(), limit, Pacing::Meter))),
-        Kernel::IntervalBucket(_) | Kernel::Blocked(_) => None,
+        Kernel::IntervalBucket(_) | Kernel::Slots(_) | Kernel::Blocked(_) => None,
     }
 }
 
@@ -65,7 +65,13 @@ fn used(counter: &Counter, now_us: u64) -> (u128, u128) {
             (k.capacity().cast_signed() - state.tokens).unsigned_abs()
         }
         // A kernel without a counter uses nothing.
-        (_, CounterReading::Nothing | CounterReading::Tat(_) | CounterReading::Tokens(_)) => 0,
+        (
+            _,
+            CounterReading::Nothing
+            | CounterReading::Tat(_)
+            | CounterReading::Tokens(_)
+            | CounterReading::Slots(_),
+        ) => 0,
     };
     (u128::from(whole), 1)
 }

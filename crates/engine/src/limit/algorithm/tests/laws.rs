@@ -277,7 +277,7 @@ proptest! {
                 },
                 Kernel::Gcra(k) => k.burst() + length * k.limit() / k.period_us(),
                 Kernel::IntervalBucket(k) => k.capacity() + k.refill() * length.div_ceil(k.interval_us()),
-                Kernel::Blocked(_) => 0,
+                Kernel::Slots(_) | Kernel::Blocked(_) => 0,
             };
             prop_assert!(units <= bound, "{units} in {length} us, bound {bound}");
         }
@@ -361,7 +361,7 @@ proptest! {
             Kernel::SlidingLog(k) => k.limit() * (span / k.window_us() + 1),
             Kernel::Gcra(k) => k.burst() + span * k.limit() / k.period_us(),
             Kernel::IntervalBucket(k) => k.capacity() + k.refill() * span.div_ceil(k.interval_us()),
-            Kernel::Blocked(_) => 0,
+            Kernel::Slots(_) | Kernel::Blocked(_) => 0,
         };
         prop_assert!(units <= bound);
     }

@@ -60,7 +60,7 @@ fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
         Kernel::Gcra(k) => k.burst() + passed_us * k.limit() / k.period_us(),
         Kernel::IntervalBucket(k) => k.capacity() + k.refill() * passed_us.div_ceil(k.interval_us()),
         // The bound covers at most one window.
-        Kernel::SlidingWindow(_) | Kernel::SlidingLog(_) | Kernel::Blocked(_) => u64::MAX,
+        Kernel::SlidingWindow(_) | Kernel::SlidingLog(_) | Kernel::Slots(_) | Kernel::Blocked(_) => u64::MAX,
     }
 }
 

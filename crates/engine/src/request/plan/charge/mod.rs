@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::limit::algorithm::{Attempt, Kernel, Verdict};
-use crate::limit::cost::Cost;
+use crate::limit::algorithm::{Attempt, CounterReading, Kernel, Verdict};
+use crate::limit::cost::{Cost, Grant};
 use crate::limit::role::Role;
 use crate::limit::spec::{Charging, FailurePolicy};
 use crate::request::Caller;
@@ -40,6 +40,15 @@ impl Charge {
         match self.charging {
             Charging::Postpaid => true,
             Charging::Prepaid => verdict == Verdict::Fits && !request_denied,
+        }
+    }
+
+    /// Returns what this charge recorded, judging by the counter after it: the slot, or [`Kernel::grant`].
+    #[must_use]
+    pub fn grant(&self, reading: &CounterReading) -> Option<Grant> {
+        match self.kernel {
+            Kernel::Slots(_) => Some(Grant { id: self.cost.slot_id(), limit: None }),
+            kernel => kernel.grant(reading, self.cost.taken()),
         }
     }
 

@@ -154,7 +154,7 @@ fn limits_of(rules: &RuleSet, descriptor: Descriptor, now_us: u64) -> Vec<String
     let domain = rules.domain("d").expect("the domain has rules");
     let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.as_slice());
     let hidden = rules.hidden_values("d", Some(domain), entries);
-    let planning = Planning { rules, domain, request: &request, now_us };
+    let planning = Planning { rules, domain, request: &request, at: now_us.into() };
     let matching = Matching { planning: &planning, hidden: &hidden };
     let matches = matching.matches(&mut Vec::new()).expect("a valid request");
     matches.iter().flat_map(|matched| matched.limits()).map(|limit| limit_text(limit)).collect()

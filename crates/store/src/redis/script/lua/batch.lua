@@ -763,6 +763,67 @@ while at <= length do
           if unused_from then
             state, new_a, new_b = '<dd', new_start, new_count
           end
+        elseif kernel == 9 then -- SLOTS
+          if not is_known then
+            one, two, three, four, at = unpack_from('<dddd', REQUESTS, at)
+            is_known = true
+            if groups and requests > 1 then
+              CHARGES[i - 4], CHARGES[i - 3], CHARGES[i - 2], CHARGES[i - 1] = one, two, three, four
+            end
+          elseif groups then
+            one, two, three, four = CHARGES[i - 4], CHARGES[i - 3], CHARGES[i - 2], CHARGES[i - 1]
+          end
+          local units, limit, hold, id = one, two, three, four
+          -- COPY slots.lua read
+          local live = string.format('(%.0f', NOW)
+          local ends = redis.pcall('ZSCORE', key, id)
+          local is_foreign = type(ends) == 'table'
+          if is_foreign and not string.find(ends.err, '^WRONGTYPE') then
+            error(ends)
+          end
+          local open = is_foreign and 0 or call('ZCOUNT', key, live, '+inf')
+          ends = not is_foreign and tonumber(ends or 0) or 0
+          -- END read
+          fits = mode >= REFUND or ends > NOW or open + units <= limit
+          local is_recorded = mode ~= PEEK and (fits or mode == RECORD)
+          if is_recorded and groups and (mode == TAKE or mode == REFUND) then
+            if i < 8 * charges then
+              WAITING[waiting + 1], WAITING[waiting + 2], WAITING[waiting + 3] = n, counter, hold
+              WAITING[waiting + 4], WAITING[waiting + 5], WAITING[waiting + 6] = mode, false, limit
+              WAITING[waiting + 7] = id
+              waiting, is_recorded = waiting + 8, false
+            elseif is_denied then
+              is_recorded = false
+            end
+          end
+          -- COPY slots.lua record
+          local removed, frees, last = 0, 0, 0
+          if is_recorded and mode >= REFUND then
+            removed = ends > NOW and 1 or 0
+            open = open - removed
+            if open == 0 and not is_foreign then
+              call('DEL', key)
+            elseif ends > 0 then
+              call('ZREM', key, id)
+            end
+          elseif is_recorded then
+            if is_foreign then
+              call('DEL', key)
+            end
+            removed = call('ZREMRANGEBYSCORE', key, '-inf', NOW)
+            open = ends > NOW and open or open + 1
+            call('ZADD', key, ends > NOW + hold and ends or NOW + hold, id)
+          end
+          if open > 0 then
+            last = tonumber(call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
+            local above = open > limit and open - limit or 0
+            frees = open > 1 and tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2]) or last
+            if is_recorded and mode < REFUND then
+              call('PEXPIRE', key, string.format('%.0f', math.ceil((last - NOW) / 1000) + GRACE_MS))
+            end
+          end
+          -- END record
+          a, b, c, d = open, frees, last, removed
         elseif kernel == 7 then -- BLOCKED
           fits, a = mode >= REFUND, 0
         elseif kernel == 100 then -- RESET
@@ -955,7 +1016,50 @@ while at <= length do
     end
     for first = 1, waiting, 8 do
       local place = WAITING[first] -- of its integers in REPLY
-      if not WAITING[first + 4] then -- a log
+      if not WAITING[first + 4] and type(WAITING[first + 2]) == 'number' then -- slots
+        if not is_denied then
+          local key, hold, mode = KEYS[WAITING[first + 1]], WAITING[first + 2], WAITING[first + 3]
+          local limit, id, is_recorded = WAITING[first + 5], WAITING[first + 6], true
+          -- COPY slots.lua read
+          local live = string.format('(%.0f', NOW)
+          local ends = redis.pcall('ZSCORE', key, id)
+          local is_foreign = type(ends) == 'table'
+          if is_foreign and not string.find(ends.err, '^WRONGTYPE') then
+            error(ends)
+          end
+          local open = is_foreign and 0 or call('ZCOUNT', key, live, '+inf')
+          ends = not is_foreign and tonumber(ends or 0) or 0
+          -- END read
+          -- COPY slots.lua record
+          local removed, frees, last = 0, 0, 0
+          if is_recorded and mode >= REFUND then
+            removed = ends > NOW and 1 or 0
+            open = open - removed
+            if open == 0 and not is_foreign then
+              call('DEL', key)
+            elseif ends > 0 then
+              call('ZREM', key, id)
+            end
+          elseif is_recorded then
+            if is_foreign then
+              call('DEL', key)
+            end
+            removed = call('ZREMRANGEBYSCORE', key, '-inf', NOW)
+            open = ends > NOW and open or open + 1
+            call('ZADD', key, ends > NOW + hold and ends or NOW + hold, id)
+          end
+          if open > 0 then
+            last = tonumber(call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
+            local above = open > limit and open - limit or 0
+            frees = open > 1 and tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2]) or last
+            if is_recorded and mode < REFUND then
+              call('PEXPIRE', key, string.format('%.0f', math.ceil((last - NOW) / 1000) + GRACE_MS))
+            end
+          end
+          -- END record
+          REPLY[place + 1], REPLY[place + 2], REPLY[place + 3], REPLY[place + 4] = open, frees, last, removed
+        end
+      elseif not WAITING[first + 4] then -- a log
         if not is_denied then
           local key, log = KEYS[WAITING[first + 1]], WAITING[first + 2]
           local units, limit, window = WAITING[first + 5], WAITING[first + 6], WAITING[first + 7]
