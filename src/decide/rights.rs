@@ -22,7 +22,7 @@ use crate::telemetry::metrics::RequestFailure;
 pub enum Right {
     /// Descriptors with 0 hits, and `/usage`.
     Read,
-    /// Positive hits, and reported pauses.
+    /// Positive hits, renewals, and reported pauses.
     Charge,
     /// Negative hits, and receipts.
     Refund,
@@ -210,7 +210,7 @@ impl CallRights {
 }
 
 fn right_for(descriptor: &Descriptor, request: &Request) -> Right {
-    if descriptor.pause().is_some() {
+    if descriptor.pause().is_some() || descriptor.renewal().is_some() {
         return Right::Charge;
     }
     if descriptor.receipt().is_some() || descriptor.is_refund {
@@ -240,6 +240,7 @@ mod tests {
         let receipt =
             r#""entries": [{"key": "a", "value": "b"}, {"key": "ratelimitd_receipt", "value": "x"}]"#;
         let pause = r#""entries": [{"key": "a", "value": "b"}, {"key": "ratelimitd_pause", "value": "3s"}]"#;
+        let renewal = r#""entries": [{"key": "a", "value": "b"}, {"key": "ratelimitd_renew", "value": "x"}]"#;
         let limit = r#""limit": {"requestsPerUnit": 5, "unit": "DAY"}"#;
         use Right::{Charge, Limits, Read, Refund};
         let table = [
@@ -251,6 +252,7 @@ mod tests {
             (format!("{{{receipt}, \"hitsAddend\": 0}}"), vec![Refund]),
             (format!("{{{receipt}, \"hitsAddend\": 5}}"), vec![Refund]),
             (format!("{{{pause}, \"hitsAddend\": 0}}"), vec![Charge]),
+            (format!("{{{renewal}, \"hitsAddend\": 0}}"), vec![Charge]),
             (format!("{{{entries}, {limit}}}"), vec![Charge, Limits]),
             (format!("{{{entries}, {limit}, \"hitsAddend\": 0}}"), vec![Read, Limits]),
             (format!("{{{entries}}}, {{{entries}, \"hitsAddend\": 0}}"), vec![Charge, Read]),

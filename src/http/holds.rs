@@ -1,5 +1,5 @@
-//! `/holds` and `/holds/commit`: an application reserves an estimate, and commits the real cost when it is known.
-//! Requests and answers are as for `/json`, with the hold's id.
+//! `/holds`: an application reserves an estimate, and commits the real cost when it is known. Requests and answers are
+//! as for `/json`, with the hold's id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, objects, text};
 use engine::wire::{RawDescriptor, RawRequest};
-use engine::{LONGEST_HOLD, Store};
+use engine::{Entry, Hold, LONGEST_HOLD, RENEW_KEY, Store};
 use http::{StatusCode, header};
 use rules::utc_text;
 use serde::Deserialize;
@@ -24,7 +24,8 @@ use crate::telemetry::traces::{CallSpan, SpannedCall};
 const USUAL_TTL: &str = "1h";
 
 const BAD_TTL: NoDecision = NoDecision::invalid("'ttl' must be a duration from 1s to 24h, such as 30m");
-const BAD_ID: NoDecision = NoDecision::invalid("/holds/commit needs the 'id' of a hold, and /holds makes it");
+const BAD_ID: NoDecision =
+    NoDecision::invalid("/holds/commit and /holds/renew need the 'id' of a hold, and /holds makes it");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,6 +89,22 @@ pub(super) async fn commit<S: Store + 'static>(
     };
     fields.insert("result".to_owned(), name.into());
     Ok(answered(status, fields))
+}
+
+/// Renews the slots. Answers as `/json`: 429 if one ended before and no other is free.
+pub(super) async fn renew<S: Store + 'static>(
+    State(handler): State<Arc<Handler<S>>>,
+    request: Request,
+) -> Result<Response, NoDecision> {
+    let (read, origin, mut span) = opened(&handler, "POST /holds/renew", request).await;
+    let read = || {
+        let (mut request, _, id) = read?;
+        let hold = id.and_then(|id| Hold::read(&id, handler.limiter.clock.now_us())).ok_or(BAD_ID)?;
+        let entry = Entry { key: RENEW_KEY.to_owned(), value: hold.receipt.to_string() };
+        request.descriptors.iter_mut().for_each(|descriptor| descriptor.entries.push(entry.clone()));
+        Ok(request)
+    };
+    handler.decide(read, origin, &mut span).await
 }
 
 fn answered(status: StatusCode, fields: Map<String, Value>) -> Response {

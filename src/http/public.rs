@@ -38,6 +38,7 @@ pub fn public_router<S: Store + 'static, C: Store + 'static>(
         .route("/json", post(json::decide::<S>))
         .route("/holds", post(holds::reserve::<S>))
         .route("/holds/commit", post(holds::commit::<S>))
+        .route("/holds/renew", post(holds::renew::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::clone(&handler))
         .merge(usage_router(usage))

@@ -49,7 +49,7 @@ fn no_slot_is_open_after_streams_that_fail_in_any_way() {
     let url = format!("redis://{}/", proxy.address());
     let service = Plan::new(&rules(200)).redis(&url).set("store.redis.timeout", "500ms").start();
     let patient = SettlingEnvoy::start(&service);
-    // It gives up after 20 ms, long before the answer of a slow Redis.
+    // It gives up after 20 ms, long before a slow Redis answers.
     let impatient = SettlingEnvoy::start_with(&service, |bootstrap| bootstrap.default_timeout());
     for batch in 0..8_u64 {
         let (envoy, delay_ms) = if batch % 2 == 1 { (&impatient, 100) } else { (&patient, 0) };

@@ -1,4 +1,4 @@
-//! `/holds` and `/holds/commit` with the counters in memory.
+//! `/holds` with the counters in memory.
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ fn a_request_that_is_no_hold_is_refused_and_books_nothing() {
         ("/holds", negative, "no negative hits"),
         ("/holds", receipt, "neither a receipt"),
         ("/holds", json!([]), "an object"),
-        ("/holds/commit", hold(1, &json!({})), "needs the 'id'"),
+        ("/holds/commit", hold(1, &json!({})), "need the 'id'"),
         ("/holds/commit", hold(1, &json!({"id": "abc"})), "the id cannot be read"),
         ("/holds/commit", hold(1, &json!({"id": ended})), "the id cannot be read"),
     ];
@@ -109,4 +109,32 @@ fn a_hold_without_a_limit_is_admitted_and_settled() {
     assert_eq!(status, 200, "{reserved}");
     let (status, settled) = post(&service, "/holds/commit", &other(&json!({"id": reserved["id"]})));
     assert_eq!((status, &settled["result"]), (200, &json!("settled")));
+}
+
+/// With tokens and slots in one rule, an id renews and releases the slot, and settles the tokens.
+#[test]
+fn a_hold_takes_a_slot_until_it_is_committed() {
+    const RULES: &str = "
+domain: llm
+descriptors:
+  - key: tenant
+    rate_limits:
+      - { name: jobs, unit: hour, requests_per_unit: 1, algorithm: concurrency }
+      - { name: tokens, unit: year, requests_per_unit: 1000, algorithm: fixed_window, charging: prepaid }
+";
+    let service = Plan::new(RULES).start();
+    let (status, first) = post(&service, "/holds", &hold(400, &json!({})));
+    assert_eq!(status, 200, "{first}");
+    let (status, denied) = post(&service, "/holds", &hold(1, &json!({})));
+    assert_eq!(status, 429, "{denied}");
+    let of_first = |path, units| post(&service, path, &hold(units, &json!({"id": first["id"]})));
+    assert_eq!(of_first("/holds/renew", 0).0, 200);
+    assert_eq!(of_first("/holds/commit", 150).1["result"], "settled");
+    assert_eq!(service.left("llm", ("tenant", "acme")), 850);
+    let (status, second) = post(&service, "/holds", &hold(850, &json!({})));
+    assert_eq!(status, 200, "the slot is free: {second}");
+    let (status, lost) = of_first("/holds/renew", 0);
+    assert_eq!((status, &lost["overallCode"]), (429, &json!("OVER_LIMIT")), "the second has the slot");
+    let (status, error) = post(&service, "/holds/renew", &hold(0, &json!({"id": "abc"})));
+    assert_eq!(status, 400, "{error}");
 }

@@ -64,7 +64,7 @@ impl<S: ReplayStore> Play<'_, S> {
         let rules = self.rules_in_force(step);
         let mut differences = Vec::new();
         for sent in 1..=step.repeat {
-            // Each request has slots of its own.
+            // Each request needs slots of its own.
             let at = PlannedAt { now_us: step.at_us, slot_id: step.at_us + sent };
             let plan = Plan::new(&rules, &request, at).expect("a plan");
             let outcomes = self.store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");

@@ -107,7 +107,7 @@ impl<D: FnMut(&Charges, u64) -> Outcomes> Player<D> {
             "renew" => renewal(&self.entries, &receipt.expect("an admitted request")),
             _ => panic!("{step}"),
         };
-        // Each letter has an id of its own.
+        // Each letter needs an id of its own.
         let at = PlannedAt { now_us, slot_id: name.bytes().next().unwrap_or_default().into() };
         let (decision, receipt) = self.story.play_at(at, vec![descriptor]);
         if let (Some(receipt), "take") = (receipt, verb) {

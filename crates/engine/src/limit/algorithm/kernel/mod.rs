@@ -173,7 +173,7 @@ impl Kernel {
             Self::IntervalBucket(k) => {
                 reading.tokens().map(|state| CounterReading::Tokens(k.advanced_to(Some(state), now_us)))
             }
-            // A release may have changed it.
+            // A release may change it.
             Self::Slots(_) => None,
             Self::Blocked(_) => (*reading == CounterReading::Nothing).then_some(CounterReading::Nothing),
         }
