@@ -227,7 +227,7 @@ async fn a_certificate_gives_rights_to_the_calls_of_its_connection() {
         let code = |sent: Result<_, tonic::Status>| sent.map_or_else(|status| status.code(), |_| Status::Ok);
         assert_eq!(code(rls.send(user(1)).await), allowed);
         assert_eq!(code(rls.send(user(0)).await), without_right);
-        // A token adds to the certificate.
+        // Rights of both count.
         let token = [("authorization", "Bearer token-of-page")];
         assert_eq!(code(rls.send_with(user(0), &token).await), Status::Ok);
         let body =

@@ -171,7 +171,7 @@ fn the_generators_make_every_kernel() {
         let kinds = std::iter::repeat_with(kernel).take(1_000);
         kinds.map(|kernel| std::mem::discriminant(&kernel)).collect::<HashSet<_>>().len()
     };
-    // Slots count no units, and have laws of their own.
+    // Slots count no units, and follow laws of their own.
     let with_units = Kernel::KINDS - 1;
     assert_eq!(kinds(any_kernel().boxed()), with_units);
     let with_counter = with_units - 1;
