@@ -154,7 +154,7 @@ impl Amount {
         match *self {
             Self::Peek | Self::DebtPeek => Cost::PEEK,
             Self::Take(share) => Cost::slot((share * 1e6) as u64),
-            Self::Few(units) => Cost::slot(units - 1),
+            Self::Few(units) => Cost::slot(units.wrapping_sub(1) % (1 << 53)),
             Self::Saturated => Cost::renewal(granted(0)),
             Self::Nothing => Cost::refund(0),
             // The slot with the id 0.
