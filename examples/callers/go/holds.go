@@ -38,6 +38,12 @@ func (h Holds) Reserve(ctx context.Context, domain string, hits uint64, ttl time
 	return answer.ID, err
 }
 
+// Renew keeps a job's place of a limit with concurrency. It returns false if the place has ended, and no other is free.
+func (h Holds) Renew(ctx context.Context, domain, id string, entries ...Entry) (isKept bool, err error) {
+	answer, err := h.post(ctx, "/holds/renew", newHoldRequest(domain, 0, entries, "", id))
+	return answer.OverallCode == "OK", err
+}
+
 // Commit books the real cost of a job once, however often you call this; 0 releases the hold. After an error, call it
 // again.
 func (h Holds) Commit(ctx context.Context, domain, id string, hits uint64, entries ...Entry) (result string, err error) {
@@ -53,7 +59,7 @@ func newHoldRequest(domain string, hits uint64, entries []Entry, ttl, id string)
 	return holdRequest{Domain: domain, Descriptors: []holdDescriptor{descriptor}, TTL: ttl, ID: id}
 }
 
-func (h Holds) post(ctx context.Context, path string, body holdRequest) (answer struct{ ID, Result string }, err error) {
+func (h Holds) post(ctx context.Context, path string, body holdRequest) (answer struct{ ID, Result, OverallCode string }, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.Deadline)
 	defer cancel()
 	text, err := json.Marshal(body)

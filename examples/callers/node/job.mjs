@@ -1,4 +1,4 @@
-// A job that reserves an estimate of its tokens, works, and commits the real cost once.
+// A job that reserves a place and an estimate of its tokens, works, and commits the real cost once.
 //
 //   node examples/callers/node/job.mjs --estimate 50000 --cost 31840 --seconds 1
 
@@ -29,7 +29,12 @@ let real = 0;
 let result = "";
 try {
   // Here the work. A job that fails before it used anything releases its hold.
-  await sleep(Number(seconds) * 1000);
+  for (let half = 0; half < 2; half += 1) {
+    await sleep(Number(seconds) * 500);
+    // Renew at least twice a minute, the rule's period. Without an answer, the place stays until then.
+    const { decided, admitted } = await limit.renew("callers", budget, hold);
+    if (decided && !admitted) console.log("job lost its place");
+  }
   real = Number(cost);
 } finally {
   // Store the id with the job, so that another process can commit it after a crash.

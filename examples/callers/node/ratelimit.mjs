@@ -30,9 +30,14 @@ export class RateLimit {
     return this.#decide("/json", request(domain, entries, hits));
   }
 
-  /// Asks for a job's estimate. The job ends within the ttl, such as "30m". `hold` is what `commit` needs.
+  /// Asks for a job's estimate. The job ends within the ttl, such as "30m". `hold` is what `renew` and `commit` need.
   async reserve(domain, entries, hits, ttl = "1h") {
     return this.#decide("/holds", { ...request(domain, entries, hits), ttl });
+  }
+
+  /// Keeps a job's place of a limit with `concurrency`. Not admitted: it has ended, and no other is free.
+  async renew(domain, entries, hold) {
+    return this.#decide("/holds/renew", { ...request(domain, entries, 0), id: hold });
   }
 
   /// Books the real cost of a job once, however often you call this; 0 releases the hold. Resolves to the result, or,

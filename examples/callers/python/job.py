@@ -1,4 +1,4 @@
-"""A job that reserves an estimate of its tokens, works, and commits the real cost once.
+"""A job that reserves a place and an estimate of its tokens, works, and commits the real cost once.
 
     python3 examples/callers/python/job.py --estimate 50000 --cost 31840 --seconds 1
 """
@@ -28,7 +28,12 @@ def main():
     cost = 0
     try:
         # Here the work. A job that fails before it used anything releases its hold.
-        time.sleep(options.seconds)
+        for _ in range(2):
+            time.sleep(options.seconds / 2)
+            # Renew at least twice a minute, the rule's period. Without an answer, the place stays until then.
+            renewed = limit.renew("callers", budget, answer.hold)
+            if renewed.decided and not renewed.admitted:
+                print("job lost its place", flush=True)
         cost = options.cost
     finally:
         # Store the id with the job, so that another process can commit it after a crash.

@@ -24,7 +24,7 @@ class Answer:
     decided: bool = True
     # What `settle` returns, from a limit with `settle: true`.
     receipt: str = ""
-    # What `commit` needs, from `reserve`.
+    # What `renew` and `commit` need, from `reserve`.
     hold: str = ""
 
 
@@ -73,6 +73,10 @@ class RateLimit:
     def reserve(self, domain, entries, hits, ttl="1h"):
         """Asks for a job's estimate. The job ends within the ttl. Then `commit` its real cost."""
         return self.decide("/holds", request(domain, [entries], hits) | {"ttl": ttl})[0]
+
+    def renew(self, domain, entries, hold):
+        """Keeps a job's place of a limit with `concurrency`. Not admitted: it has ended, and no other is free."""
+        return self.decide("/holds/renew", request(domain, [entries], 0) | {"id": hold})[0]
 
     def commit(self, domain, entries, hold, hits):
         """Books the real cost of a job once, however often you call this; 0 releases the hold.

@@ -1,5 +1,5 @@
-//! A job that reserves an estimate of its tokens, works, and commits the real cost once. The address is that of the HTTP
-//! port, because Envoy's protocol lacks holds.
+//! A job that reserves a place and an estimate of its tokens, works, and commits the real cost once. The address is that
+//! of the HTTP port, because Envoy's protocol lacks holds.
 //!
 //! ```text
 //! cargo run --example job -- --address localhost:8080 --estimate 50000 --cost 31840 --seconds 1
@@ -71,7 +71,20 @@ async fn main() {
     };
     println!("job starts");
     // Here the work. A job that fails before it used anything commits 0.
-    sleep(Duration::from_secs_f64(options.seconds)).await;
+    let renewals = async {
+        loop {
+            // At least twice a minute, the rule's period. Without an answer, the place stays until then.
+            sleep(Duration::from_secs_f64((options.seconds / 2.0).min(30.0))).await;
+            let answer = call(&options, "/holds/renew", 0, ("id", &id)).await;
+            if answer["overallCode"] == "OVER_LIMIT" {
+                println!("job lost its place");
+            }
+        }
+    };
+    tokio::select! {
+        () = sleep(Duration::from_secs_f64(options.seconds)) => {}
+        () = renewals => {}
+    }
     // Store the id with the job, so that another process can commit it after a crash.
     let answer = call(&options, "/holds/commit", options.cost, ("id", &id)).await;
     println!("job cost {}, {}", options.cost, answer["result"].as_str().unwrap_or("unknown"));

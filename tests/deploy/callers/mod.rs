@@ -8,7 +8,7 @@ mod python;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::daemon::Daemon;
 use crate::support::process::{Plan, Ratelimitd};
@@ -309,6 +309,24 @@ fn check_job(caller: &Caller) {
     assert!(job.wait_exit().success());
     assert!(job.log().contains("job cost 70000, settled"), "{}", job.log());
     assert_eq!(service.left("callers", ("budget", "b")), JOB_TOKENS - 70_000);
+    check_lost_place(caller, &redis, &service);
+}
+
+/// Redis loses its data, and other jobs occupy both places: a renewal says so.
+fn check_lost_place(caller: &Caller, redis: &Redis, service: &Ratelimitd) {
+    let arguments = [&["--tenant", "c", "--seconds", "4"], PATIENT].concat();
+    let mut job = Daemon::spawn("the job", REMEDY, &mut caller.command(&caller.job, service, &arguments));
+    wait::expect("the job starts", || job.log().contains("job starts"));
+    redis.run::<()>(&["FLUSHALL"]).expect("an empty Redis");
+    for _ in 0..2 {
+        let descriptor = json!({"entries": [{"key": "budget", "value": "c"}], "hitsAddend": 1});
+        let body = json!({"domain": "callers", "descriptors": [descriptor]}).to_string();
+        let stream = http::connect(service.http_port()).expect("a connection");
+        let lines = ["POST /holds HTTP/1.1", "host: localhost"];
+        assert_eq!(http::exchange(stream, &lines, &body).expect("an answer").status, 200);
+    }
+    assert!(job.wait_exit().success());
+    assert!(job.log().contains("job lost its place"), "{}", job.log());
 }
 
 #[test]

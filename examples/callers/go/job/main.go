@@ -1,5 +1,5 @@
-// A job that reserves an estimate of its tokens, works, and commits the real cost once. The address is that of the HTTP
-// port.
+// A job that reserves a place and an estimate of its tokens, works, and commits the real cost once. The address is that
+// of the HTTP port.
 //
 //	go run ./job --address localhost:8080 --estimate 50000 --cost 31840 --seconds 1
 package main
@@ -38,7 +38,15 @@ func main() {
 	}
 	fmt.Println("job starts")
 	// Here the work. A job that fails before it used anything commits 0.
-	time.Sleep(time.Duration(*seconds * float64(time.Second)))
+	for range 2 {
+		time.Sleep(time.Duration(*seconds / 2 * float64(time.Second)))
+		// Renew at least twice a minute, the rule's period. Without an answer, the place stays until then.
+		if isKept, err := holds.Renew(ctx, "callers", id, budget); err != nil {
+			log.Printf("not renewed: %v", err)
+		} else if !isKept {
+			fmt.Println("job lost its place")
+		}
+	}
 	// Store the id with the job, so that another process can commit it after a crash.
 	for {
 		result, err := holds.Commit(ctx, "callers", id, *cost, budget)
