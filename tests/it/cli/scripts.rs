@@ -36,6 +36,7 @@ fn the_list_has_the_name_the_sha1_and_the_purpose_of_each_file() {
         "interval_bucket",
         "sliding_log",
         "calendar_window",
+        "slots",
         "batch",
         "rows",
     ];
