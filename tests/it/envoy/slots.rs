@@ -9,6 +9,7 @@ use crate::support::http;
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::redis::proxy::Proxy;
+use crate::support::wait;
 
 fn rules(limit: u64) -> String {
     format!(
@@ -74,8 +75,9 @@ fn no_slot_is_open_after_streams_that_fail_in_any_way() {
     }
     proxy.delay(Duration::ZERO, Duration::ZERO);
     expect_remaining(&service, 200);
-    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
-    assert!(metrics.contains("ratelimitd_slots_to_release 0\n"), "{metrics}");
+    let metrics = || http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    wait::expect("no slot waits", || metrics().contains("ratelimitd_slots_to_release 0\n"));
+    let metrics = metrics();
     let unanswered = "ratelimitd_decisions_total{domain=\"envoy\",outcome=\"error\",rule=\"envoy.tenant\"}";
     assert!(!metrics.contains(&format!("{unanswered} 0\n")), "no call was given up: {metrics}");
 }

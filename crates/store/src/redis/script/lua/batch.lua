@@ -817,7 +817,10 @@ while at <= length do
           if open > 0 then
             last = tonumber(call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
             local above = open > limit and open - limit or 0
-            frees = open > 1 and tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2]) or last
+            frees = last
+            if open > 1 then
+              frees = tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2])
+            end
             if is_recorded and mode < REFUND then
               call('PEXPIRE', key, string.format('%.0f', math.ceil((last - NOW) / 1000) + GRACE_MS))
             end
@@ -1018,7 +1021,8 @@ while at <= length do
       local place = WAITING[first] -- of its integers in REPLY
       if not WAITING[first + 4] and type(WAITING[first + 2]) == 'number' then -- slots
         if not is_denied then
-          local key, hold, mode = KEYS[WAITING[first + 1]], WAITING[first + 2], WAITING[first + 3]
+          local key, hold = KEYS[WAITING[first + 1]], WAITING[first + 2]
+          mode = WAITING[first + 3]
           local limit, id, is_recorded = WAITING[first + 5], WAITING[first + 6], true
           -- COPY slots.lua read
           local live = string.format('(%.0f', NOW)
@@ -1051,7 +1055,10 @@ while at <= length do
           if open > 0 then
             last = tonumber(call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
             local above = open > limit and open - limit or 0
-            frees = open > 1 and tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2]) or last
+            frees = last
+            if open > 1 then
+              frees = tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2])
+            end
             if is_recorded and mode < REFUND then
               call('PEXPIRE', key, string.format('%.0f', math.ceil((last - NOW) / 1000) + GRACE_MS))
             end

@@ -53,7 +53,10 @@ end
 if open > 0 then
   last = tonumber(call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
   local above = open > limit and open - limit or 0
-  frees = open > 1 and tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2]) or last
+  frees = last
+  if open > 1 then
+    frees = tonumber(call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', above, '1')[2])
+  end
   if is_recorded and mode < REFUND then
     call('PEXPIRE', key, string.format('%.0f', math.ceil((last - NOW) / 1000) + GRACE_MS))
   end
