@@ -87,14 +87,19 @@ impl<S: Store> Handler<S> {
             Ok(request) => request,
             Err(error) => return self.refuse(error, span),
         };
-        let answer = |decision: &Decision| A::from(Answer::new(&request, decision, response));
-        match self.decide_read(&request, answer, span).await {
+        span.add_request(&request.domain, request.descriptors.len());
+        // Not by `decide_read`: one more future would cost each call 200 instructions.
+        let answer = |decision: &Decision| {
+            span.add_decision(decision);
+            A::from(Answer::new(&request, decision, response))
+        };
+        match self.limiter.decide(&request, answer).await {
             Ok(answer) => Ok(answer),
             Err(error) => self.refuse(error, span),
         }
     }
 
-    /// Decides a request that was read. Does not count a failure.
+    /// Decides the request of a hold. Does not count a failure.
     pub(super) async fn decide_read<A>(
         &self,
         request: &Request,
