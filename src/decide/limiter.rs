@@ -88,7 +88,7 @@ impl<S: Store> Handler<S> {
             Err(error) => return self.refuse(error, span),
         };
         span.add_request(&request.domain, request.descriptors.len());
-        // Not by `decide_read`: one more future would cost each call 200 instructions.
+        // Not by `decide_read`, because one more future costs each call of Redis about 200 instructions.
         let answer = |decision: &Decision| {
             span.add_decision(decision);
             A::from(Answer::new(&request, decision, response))
