@@ -64,7 +64,7 @@ fn a_request_over_two_nodes_takes_a_slot_and_units_or_neither() {
     let mut random = Rng::with_seed(3);
     let mut open: Vec<(u64, u64)> = Vec::new();
     let mut denied = [0; 2];
-    for id in 1..=3_000 {
+    for id in 1..=10_000 {
         let mut charges = Charges::default();
         let is_release = !open.is_empty() && random.u8(..5) < 2;
         if is_release {
