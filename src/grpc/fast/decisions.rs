@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use engine::Store;
+use engine::wire::RawRequest;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper::body::Bytes;
@@ -13,7 +14,7 @@ use prost::Message;
 use super::answering::Reply;
 use crate::decide::{CallOrigin, Handler, NoDecision, Rights};
 use crate::grpc::head::DecisionCall;
-use crate::grpc::kuadrant::{self, Call};
+use crate::grpc::kuadrant::{self, Answered, Call};
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::telemetry::traces::{CallSpan, Tracer};
 
@@ -32,7 +33,14 @@ impl Decisions {
         let (tracer, rights) = (handler.tracer.clone(), handler.rights.clone());
         let handler = Arc::new(handler);
         let answer = Box::new(move |call, message, origin, span| {
-            decide(Arc::clone(&handler), call, message, origin, span)
+            let handler = Arc::clone(&handler);
+            match call {
+                DecisionCall::ShouldRateLimit => decide(handler, message, origin, span),
+                DecisionCall::CheckRateLimit => answer(handler, message, origin, span, kuadrant::check),
+                DecisionCall::Report => answer(handler, message, origin, span, kuadrant::report),
+                DecisionCall::Reserve => answer(handler, message, origin, span, kuadrant::reserve),
+                DecisionCall::Commit => answer(handler, message, origin, span, kuadrant::commit),
+            }
         });
         Self { answer, tracer, rights }
     }
@@ -52,7 +60,6 @@ impl Decisions {
 /// A panic ends only this call: other calls are polled by the same task.
 fn decide<S: Store + 'static>(
     handler: Arc<Handler<S>>,
-    call: DecisionCall,
     message: MessageBytes,
     origin: CallOrigin,
     mut span: CallSpan,
@@ -60,48 +67,43 @@ fn decide<S: Store + 'static>(
     Box::pin(async move {
         // One expression: a future in a variable is copied once more.
         let decided =
-            AssertUnwindSafe(decide_message(&handler, call, message, origin, &mut span)).catch_unwind().await;
+            AssertUnwindSafe(decide_message(&handler, message, origin, &mut span)).catch_unwind().await;
         decided.unwrap_or_else(|_| handler.refuse(NoDecision::PANIC, &mut span)).unwrap_or_else(Reply::from)
     })
 }
 
 async fn decide_message<S: Store>(
     handler: &Handler<S>,
-    call: DecisionCall,
     message: MessageBytes,
     origin: CallOrigin,
     span: &mut CallSpan,
 ) -> Result<Reply, NoDecision> {
-    match call {
-        DecisionCall::ShouldRateLimit => match message.and_then(decode::<RateLimitRequest>) {
-            Ok(request) => handler.decide(|| Ok(request.into()), origin, span).await,
-            Err(error) => handler.refuse(error, span),
-        },
-        DecisionCall::CheckRateLimit => {
-            kuadrant::check(to_call((handler, message), origin, span)).await.map(Reply::of)
-        }
-        DecisionCall::Report => {
-            kuadrant::report(to_call((handler, message), origin, span)).await.map(Reply::of)
-        }
-        DecisionCall::Reserve => {
-            kuadrant::reserve(to_call((handler, message), origin, span)).await.map(Reply::of)
-        }
-        DecisionCall::Commit => {
-            kuadrant::commit(to_call((handler, message), origin, span)).await.map(Reply::of)
-        }
+    match message.and_then(decode) {
+        Ok(request) => handler.decide(|| Ok(request), origin, span).await,
+        Err(error) => handler.refuse(error, span),
     }
 }
 
-fn to_call<'a, S, M: Message + Default>(
-    (handler, message): (&'a Handler<S>, MessageBytes),
-    origin: CallOrigin,
-    span: &'a mut CallSpan,
-) -> Call<'a, S, M> {
-    Call { handler, message: message.and_then(decode), origin, span }
+/// Decodes Envoy's message. prost copies strings once from a [`Bytes`], and twice from a slice.
+fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
+    // The error message names the field, and contains no value.
+    Ok(RateLimitRequest::decode(message).map_err(NoDecision::malformed)?.into())
 }
 
-/// Decodes a decision call's message. prost copies strings once from a [`Bytes`], and twice from a slice.
-fn decode<M: Message + Default>(message: Bytes) -> Result<M, NoDecision> {
-    // The error message names the field, and contains no value.
-    M::decode(message).map_err(NoDecision::malformed)
+/// Answers a call of Kuadrant. Envoy's has a function of its own, which costs 300 instructions less than one for all.
+fn answer<S: Store + 'static, M: Message + Default + 'static, A: Message>(
+    handler: Arc<Handler<S>>,
+    message: MessageBytes,
+    origin: CallOrigin,
+    mut span: CallSpan,
+    decide: impl for<'a> FnOnce(Call<'a, S, M>) -> Answered<'a, A> + Send + 'static,
+) -> BoxFuture<'static, Reply> {
+    Box::pin(async move {
+        // From a slice, so that `decode` stays the only caller of prost's code for `Bytes`, and contains it.
+        let message = message.and_then(|message| M::decode(&message[..]).map_err(NoDecision::malformed));
+        let decided = decide(Call { handler: &handler, message, origin, span: &mut span });
+        let decided = AssertUnwindSafe(decided).catch_unwind().await;
+        let decided = decided.unwrap_or_else(|_| Err(handler.fail(NoDecision::PANIC, &mut span)));
+        decided.map_or_else(Reply::from, Reply::of)
+    })
 }
