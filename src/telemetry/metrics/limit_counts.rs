@@ -134,11 +134,7 @@ pub(super) struct SettleCounts {
     units: [Count; 2],
     /// Receipts given out.
     receipts: Count,
-    /// Changes of slots, in the order of [`SLOT_RESULTS`]. The only counts of concurrency limits here.
-    slots: [Count; 6],
 }
-
-const SLOT_RESULTS: [&str; 6] = ["taken", "renewed", "released", "kept", "lapsed", "refused"];
 
 impl SettleCounts {
     /// Counts a receipt that the answer contains.
@@ -159,9 +155,35 @@ impl SettleCounts {
         }
     }
 
+    /// `true` after the first receipt or settle.
+    pub(super) fn is_used(&self) -> bool {
+        self.receipts.get() > 0 || self.results.iter().any(|count| count.get() > 0)
+    }
+
+    pub(super) fn receipts(&self) -> u64 {
+        self.receipts.get()
+    }
+
+    pub(super) fn results(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = ["charged", "returned", "kept", "unreadable", "lost"];
+        names.into_iter().zip(self.results.iter().map(Count::get))
+    }
+
+    pub(super) fn units(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ["estimated", "actual"].into_iter().zip(self.units.iter().map(Count::get))
+    }
+}
+
+/// Changes of slots, in the order of [`SLOT_RESULTS`].
+#[derive(Debug, Default)]
+pub(super) struct SlotCounts([Count; SLOT_RESULTS.len()]);
+
+const SLOT_RESULTS: [&str; 6] = ["taken", "renewed", "released", "kept", "lapsed", "refused"];
+
+impl SlotCounts {
     /// Counts what a decided charge did to slots.
-    pub(super) fn record_slots(&self, decision: &Decision, charged: &ChargedLimit<'_>, outcome: &Outcome) {
-        let [taken, renewed, released, kept, lapsed, refused] = &self.slots;
+    pub(super) fn record(&self, decision: &Decision, charged: &ChargedLimit<'_>, outcome: &Outcome) {
+        let [taken, renewed, released, kept, lapsed, refused] = &self.0;
         let result = match decision.settle(charged.index).map(|settle| settle.result) {
             Some(SettleResult::Lost) => return,
             Some(SettleResult::Returned) => released,
@@ -181,30 +203,12 @@ impl SettleCounts {
     }
 
     /// `true` after the first change of a slot.
-    pub(super) fn has_slots(&self) -> bool {
-        self.slots.iter().any(|count| count.get() > 0)
-    }
-
-    pub(super) fn slots(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        SLOT_RESULTS.into_iter().zip(self.slots.iter().map(Count::get))
-    }
-
-    /// `true` after the first receipt or settle.
     pub(super) fn is_used(&self) -> bool {
-        self.receipts.get() > 0 || self.results.iter().any(|count| count.get() > 0)
-    }
-
-    pub(super) fn receipts(&self) -> u64 {
-        self.receipts.get()
+        self.0.iter().any(|count| count.get() > 0)
     }
 
     pub(super) fn results(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = ["charged", "returned", "kept", "unreadable", "lost"];
-        names.into_iter().zip(self.results.iter().map(Count::get))
-    }
-
-    pub(super) fn units(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        ["estimated", "actual"].into_iter().zip(self.units.iter().map(Count::get))
+        SLOT_RESULTS.into_iter().zip(self.0.iter().map(Count::get))
     }
 }
 

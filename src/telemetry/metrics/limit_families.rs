@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
+use engine::{Algorithm, FailurePolicy, Limit, Quantity, Rule, RuleSet};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, Registry, Result};
 
 use super::exceptions::ExceptionCounts;
 use super::family::{CountersBy, ReadFamily, add_series, counter};
-use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts};
+use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts, SlotCounts};
 use super::limits::{LimitMeters, Meter};
 use super::requests::RequestResult;
 use super::series::{Series, SeriesBinding, SeriesTable};
@@ -50,6 +50,7 @@ const SLOTS: ReadFamily = ReadFamily::counter(
 pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
     settles: SeriesTable<LimitLabels, SettleCounts>,
+    slots: SeriesTable<LimitLabels, SlotCounts>,
     pub(super) hits: HitFamilies,
     shadowed: IntCounter,
     results: CountersBy<RequestResult>,
@@ -70,6 +71,7 @@ impl LimitFamilies {
         Ok(Self {
             decisions: SeriesTable::default(),
             settles: SeriesTable::default(),
+            slots: SeriesTable::default(),
             hits: HitFamilies::new(values_per_rule),
             shadowed: counter(
                 registry,
@@ -92,8 +94,8 @@ impl LimitFamilies {
         rules: &RuleSet,
         exceptions: HashMap<Arc<str>, Arc<ExceptionCounts>>,
     ) -> LimitMeters {
-        let (decisions, settles) = (self.decisions.bind(), self.settles.bind());
-        let mut bindings = Bindings { decisions, settles, hits: self.hits.bind() };
+        let (decisions, settles, slots) = (self.decisions.bind(), self.settles.bind(), self.slots.bind());
+        let mut bindings = Bindings { decisions, settles, slots, hits: self.hits.bind() };
         let mut each = Vec::with_capacity(rules.limits().len() + 1);
         for rule in rules.rules() {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
@@ -103,6 +105,7 @@ impl LimitFamilies {
         each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
         bindings.settles.finish();
+        bindings.slots.finish();
         bindings.hits.finish();
         LimitMeters {
             each,
@@ -116,10 +119,11 @@ impl LimitFamilies {
 
     /// Reads the series of limits that have been used or settled.
     pub(super) fn read_families(&self) -> Vec<MetricFamily> {
-        let (limits, settles) = (self.decisions.in_force(), self.settles.in_force());
+        let (limits, settles, slots) =
+            (self.decisions.in_force(), self.settles.in_force(), self.slots.in_force());
         let used: Vec<_> = limits.iter().filter(|(_, counts)| counts.is_used()).collect();
         let settled: Vec<_> = settles.iter().filter(|(_, counts)| counts.is_used()).collect();
-        let slotted: Vec<_> = settles.iter().filter(|(_, counts)| counts.has_slots()).collect();
+        let slots: Vec<_> = slots.iter().filter(|(_, counts)| counts.is_used()).collect();
         let mut receipts = RECEIPTS.empty();
         for (LimitLabels { domain, rule }, counts) in &settled {
             add_series(&mut receipts, &[("domain", &**domain), ("rule", rule)], counts.receipts());
@@ -131,7 +135,7 @@ impl LimitFamilies {
             by_limit(RESERVE, "kind", &used, LimitCounts::reserves),
             by_limit(SETTLES, "result", &settled, SettleCounts::results),
             by_limit(SETTLE_UNITS, "kind", &settled, SettleCounts::units),
-            by_limit(SLOTS, "result", &slotted, SettleCounts::slots),
+            by_limit(SLOTS, "result", &slots, SlotCounts::results),
             receipts,
         ]
     }
@@ -182,6 +186,7 @@ where
 struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
     settles: SeriesBinding<'f, LimitLabels, SettleCounts>,
+    slots: SeriesBinding<'f, LimitLabels, SlotCounts>,
     hits: HitBinding<'f>,
 }
 
@@ -194,17 +199,19 @@ impl Bindings<'_> {
         let policy = limit.spec.on_store_failure;
         let policy = if limit.never_denies() { policy.allow_for_error() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
-        let settles = limit.spec.settle.then(|| self.settles.counts(labels.clone()));
+        let has_slots = limit.spec.algorithm == Algorithm::Concurrency;
+        let slots = has_slots.then(|| self.slots.counts(labels.clone()));
+        let settles = (limit.spec.settle && !has_slots).then(|| self.settles.counts(labels.clone()));
         let booked = BookedLimit { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         let booked = limit.spec.ledger.then(|| Arc::new(booked));
         let meter = self.meter(labels, policy, hits);
         meter.counts.use_spec(&limit.spec);
-        Some(Meter { settles, booked, rule: limit.quantity, ..meter })
+        Some(Meter { settles, slots, booked, rule: limit.quantity, ..meter })
     }
 
     fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.use_policy(policy);
-        Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None, booked: None }
+        Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None, slots: None, booked: None }
     }
 }

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{
-    Algorithm, ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan,
-    Quantity, Role, Verdict,
+    ChargedLimit, Code, DecidedBy, Decision, Derivation, FailurePolicy, Limit, LimitResult, Plan, Quantity,
+    Role, Verdict,
 };
 use prometheus::IntCounter;
 
 use super::denied_keys::DeniedKeys;
 use super::exceptions::ExceptionCounts;
 use super::family::CountersBy;
-use super::limit_counts::{LimitCounts, SettleCounts};
+use super::limit_counts::{LimitCounts, SettleCounts, SlotCounts};
 use super::requests::RequestResult;
 use crate::ledger::{BookedLimit, WorkerLedger};
 use crate::notify::WorkerNotices;
@@ -41,6 +41,8 @@ pub(super) struct Meter {
     pub(super) hits: HitMeter,
     /// `None` for a limit without `settle`.
     pub(super) settles: Option<Arc<SettleCounts>>,
+    /// Instead of `settles`, for a concurrency limit.
+    pub(super) slots: Option<Arc<SlotCounts>>,
     /// `None` for a limit without `ledger`.
     pub(super) booked: Option<Arc<BookedLimit>>,
 }
@@ -67,18 +69,16 @@ impl LimitMeters {
             if !charged.limit.spec.notify.is_empty() {
                 notices.look(decision, &charged);
             }
-            let has_slots = charged.limit.spec.algorithm == Algorithm::Concurrency;
-            if let Some(settles) = meter.settles.as_ref().filter(|_| has_slots) {
-                settles.record_slots(decision, &charged, result.outcome);
+            if let Some(slots) = &meter.slots {
+                slots.record(decision, &charged, result.outcome);
             }
             if charged.role == Role::Settle {
-                if let Some(settles) = meter.settles.as_ref().filter(|_| !has_slots) {
+                if let Some(settles) = &meter.settles {
                     settles.record(decision.settle(charged.index));
                 }
                 continue;
             }
             if let Some(settles) = &meter.settles
-                && !has_slots
                 && decision.grant_in_receipt(&charged).is_some()
             {
                 settles.record_receipt();
@@ -120,8 +120,7 @@ impl LimitMeters {
                 ledger.book_failure(limit, plan, &charged);
             }
             if charged.role == Role::Settle {
-                let has_slots = charged.limit.spec.algorithm == Algorithm::Concurrency;
-                if let Some(settles) = meter.settles.as_ref().filter(|_| !has_slots) {
+                if let Some(settles) = &meter.settles {
                     settles.record(None);
                 }
                 continue;
