@@ -307,18 +307,26 @@ impl Decision {
     /// such a limit that fits and that the store recorded. Calls `nonce` only if there is a receipt.
     #[must_use]
     pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
-        if self.plan.gives_receipt { self.receipt_of_hold(nonce) } else { None }
+        if self.plan.gives_receipt { self.receipt_with(nonce, Self::grant_in_receipt) } else { None }
     }
 
-    /// [`Decision::receipt`] for a reservation: with an item for a charge to any limit.
+    /// [`Decision::receipt`] for a reservation: with an item for each charge that fits and was recorded.
     #[must_use]
     pub fn receipt_of_hold(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
+        self.receipt_with(nonce, Self::grant)
+    }
+
+    fn receipt_with(
+        &self,
+        nonce: impl FnOnce() -> u64,
+        grant: impl Fn(&Self, &ChargedLimit<'_>) -> Option<Grant>,
+    ) -> Option<Receipt> {
         if self.overall == Code::OverLimit {
             return None;
         }
         let mut receipt = Receipt::new(nonce());
         for charged in self.plan.charged() {
-            if let Some(grant) = self.grant_in_receipt(&charged) {
+            if let Some(grant) = grant(self, &charged) {
                 let (key, charge) = self.plan.charges.get(charged.index);
                 receipt.add(key, charge.cost.taken(), grant);
             }
@@ -329,16 +337,13 @@ impl Decision {
     /// Returns this charge's item in the receipt; `None` without one.
     #[must_use]
     pub fn grant_in_receipt(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
-        // A plan without a receipt is a hold, whose id lists the charges to all limits.
-        let is_in_receipt = charged.limit.spec.settle || !self.plan.gives_receipt;
-        if !is_in_receipt || self.overall == Code::OverLimit {
-            return None;
-        }
-        self.grant(self.plan.charges.charge(charged.index), &self.outcomes.by_charge[charged.index])
+        if charged.limit.spec.settle && self.overall != Code::OverLimit { self.grant(charged) } else { None }
     }
 
     /// The grant, if the charge fits and the store recorded it.
-    fn grant(&self, charge: &Charge, granted: &Outcome) -> Option<Grant> {
+    fn grant(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
+        let (_, charge) = self.plan.charges.get(charged.index);
+        let granted = &self.outcomes.by_charge[charged.index];
         let (DecidedBy::Store(CounterSnapshot { reading, .. })
         | DecidedBy::Lease(CounterSnapshot { reading, .. })) = &granted.decided_by
         else {
