@@ -245,7 +245,7 @@ pub enum LimitError {
     /// A hold above [`MAX_HOLD_US`].
     #[error("a slot is held for at most {} hours, found {hold}", MAX_HOLD_US / 3_600_000_000)]
     LongHold { hold: Period },
-    /// With an option for other algorithms.
+    /// A concurrency limit with an option that it does not know.
     #[error("{option} does not work with concurrency: {reason}")]
     Concurrency { option: &'static str, reason: &'static str },
     /// A queue with `settle`.
@@ -295,7 +295,7 @@ pub enum LeaseObstacle {
     Slots,
     #[error("a queue answers with the delay of each hit")]
     Queue,
-    /// A settle returns units, which would shift the times at which other lent units end.
+    /// `settle` and `reserve` return units to the bucket. The other lent units would then end at other times.
     #[error("units of a bucket cannot be returned to it, so settle and reserve do not work with leases")]
     Returns,
     /// A cost may be charged in two windows, but its receipt names one.
@@ -439,13 +439,13 @@ impl LimitSpec {
         self.lease == Lease::Auto && self.lease_obstacle().is_none()
     }
 
-    /// `true` if units can be returned to their grant. Hits in a queue waited already, and in a leased bucket a return
-    /// would move units that others borrowed.
+    /// `true` if unused units of a settle go back to the counter. Those of a queue do not, because others waited for
+    /// them, and those of a leased bucket do not, because other instances' units would then end at other times.
     pub(crate) fn gives_back(&self) -> bool {
         self.pacing != Pacing::Queue && !(self.is_leased() && self.algorithm.has_burst())
     }
 
-    /// Checks the other options of concurrency.
+    /// Checks that the other options work with `algorithm: concurrency`.
     ///
     /// # Errors
     /// [`LimitError`] if it cannot.

@@ -13,7 +13,7 @@ pub struct Level {
     pub of: u64,
     /// When the store decided, in microseconds since the epoch.
     pub now_us: u64,
-    /// Start and end of a fixed window, in microseconds since the epoch. Other algorithms have no window.
+    /// Start and end of a fixed window, in microseconds since the epoch; `None` for other algorithms.
     pub window_us: Option<(u64, u64)>,
 }
 

@@ -247,8 +247,8 @@ fn returning_places_of_gcra_would_exceed_the_bound() {
     assert_eq!((admitted, excess(&kernel, &admitted)), ([(T0 + 10, 20), (T0 + 10, 3)], 3));
 }
 
-/// While 5 units wait, 8 of 20 places end, and 4 units are spent in others. When they come back, the 5 must not fill up
-/// what can still be spent: the 4 were spent after places ended.
+/// A process holds 20 units, of which 5 wait for another limit. 4 are spent, and 8 places end. Then the 5 come back: if
+/// they could use any place that is left, more would be spent than the bound allows.
 #[test]
 fn units_that_are_set_aside_keep_their_places() {
     let kernel = Kernel::Gcra(Gcra::new(1, 1, 20, Pacing::Meter));
