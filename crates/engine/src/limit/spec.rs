@@ -245,7 +245,7 @@ pub enum LimitError {
     /// A hold above [`MAX_HOLD_US`].
     #[error("a slot is held for at most {} hours, found {hold}", MAX_HOLD_US / 3_600_000_000)]
     LongHold { hold: Period },
-    /// A concurrency limit with an option that it does not know.
+    /// A concurrency limit with an option of other algorithms.
     #[error("{option} does not work with concurrency: {reason}")]
     Concurrency { option: &'static str, reason: &'static str },
     /// A queue with `settle`.
@@ -439,8 +439,8 @@ impl LimitSpec {
         self.lease == Lease::Auto && self.lease_obstacle().is_none()
     }
 
-    /// `true` if unused units of a settle go back to the counter. Those of a queue do not, because others waited for
-    /// them, and those of a leased bucket do not, because other instances' units would then end at other times.
+    /// `true` if a settle returns unused units to the counter. A queue keeps them, because later hits waited for them.
+    /// A leased bucket keeps them, because the units of other instances would end at other times.
     pub(crate) fn gives_back(&self) -> bool {
         self.pacing != Pacing::Queue && !(self.is_leased() && self.algorithm.has_burst())
     }

@@ -398,8 +398,8 @@ impl Kernel {
 
     /// Returns the grant of `units` that produced this reading. Its id is the index or start of the window, or the time
     /// of the last refill or log entry. For GCRA it is the TAT before the grant, or the time of the grant if that was
-    /// later. `None` for a kernel without a counter, for slots ([`Charge::grant`](crate::Charge::grant) returns theirs),
-    /// and for the reading of another kernel.
+    /// later. `None` for a kernel without a counter, for the reading of another kernel, and for slots, which
+    /// [`Charge::grant`](crate::Charge::grant) returns.
     #[must_use]
     pub fn grant(&self, reading: &CounterReading, units: u64) -> Option<Grant> {
         let id = match self {
