@@ -46,7 +46,7 @@ impl AcceptedCalls {
 
     /// Starts later calls on another worker. Started calls end where they are.
     pub(super) fn move_to(&mut self, server: Arc<CallServer>) {
-        let counts = server.counts.add_connection();
+        let counts = server.counts.add_connection(Arc::clone(&self.starter.counts.slot_answers));
         self.starter.server = server;
         self.earlier.retain(|counts| counts.open_calls() > 0);
         self.earlier.push(std::mem::replace(&mut self.starter.counts, counts));
@@ -69,6 +69,11 @@ impl AcceptedCalls {
     pub(super) fn streams(&self) -> usize {
         let earlier: usize = self.earlier.iter().map(|counts| counts.open_calls()).sum();
         earlier + self.starter.counts.open_calls() + self.new.len()
+    }
+
+    /// Releases the slots of answered calls that the client reset in this poll.
+    pub(super) fn release_resets(&self) {
+        self.starter.counts.slot_answers.release_resets();
     }
 
     /// Starts calls in order of arrival, and holds those that may not be decided yet.

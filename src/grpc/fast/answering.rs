@@ -4,9 +4,10 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use engine::Charges;
 use futures_util::future::BoxFuture;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
@@ -33,13 +34,20 @@ pub(super) const UNTAKEN: NoDecision =
 pub(super) enum Reply {
     /// An answer with its prefix; the gRPC status is OK.
     Message(Bytes),
+    /// A message, and charges that release its slots if it does not arrive.
+    WithSlots(Box<(Bytes, Charges)>),
     /// The HTTP status is OK, except for clients that do not speak gRPC.
     Refusal(StatusCode, Status),
 }
 
 impl From<Answer<'_>> for Reply {
-    fn from(answer: Answer<'_>) -> Self {
-        Self::of(RateLimitResponse::from(answer))
+    fn from(mut answer: Answer<'_>) -> Self {
+        let release = answer.release.take();
+        let message = encode(&RateLimitResponse::from(answer));
+        match release {
+            None => Self::Message(message),
+            Some(release) => Self::WithSlots(Box::new((message, *release))),
+        }
     }
 }
 
@@ -78,9 +86,42 @@ pub(super) fn spawn_decision(
 /// Sends a reply. If the client does not take all of it, a separate task sends the rest, and counts as an open call.
 /// Such a client is rare, and waiting for it here would enlarge every call's task.
 pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<ConnectionCounts>) {
-    if let Some(blocked) = send_reply(&mut respond, reply) {
+    let blocked = match reply {
+        Reply::Message(message) => send_message(&mut respond, message),
+        Reply::WithSlots(answer) => return send_with_slots(respond, *answer, counts),
+        Reply::Refusal(code, status) => {
+            let mut head = status.into_http();
+            *head.status_mut() = code;
+            drop(send_head(&mut respond, head, true));
+            None
+        }
+    };
+    if let Some(blocked) = blocked {
         let open = counts.count_open_call();
-        spawn_call(async move { in_time(blocked.send_rest(), &open).await });
+        spawn_call(async move {
+            in_time(blocked.send_rest(), &open).await;
+        });
+    }
+}
+
+/// Sends an answer, and releases its slots if the client reset the call.
+#[cold]
+fn send_with_slots(
+    mut respond: SendResponse<Bytes>,
+    (message, release): (Bytes, Charges),
+    counts: &Arc<ConnectionCounts>,
+) {
+    let stream = respond.stream_id();
+    counts.slot_answers.remember(stream, release);
+    if let Some(blocked) = send_message(&mut respond, message) {
+        let open = counts.count_open_call();
+        spawn_call(async move {
+            if in_time(blocked.send_rest(), &open).await != Some(true) {
+                open.counts.slot_answers.release(stream);
+            }
+        });
+    } else if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
+        counts.slot_answers.release(stream);
     }
 }
 
@@ -94,10 +135,12 @@ pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
 }
 
 /// Ends the call when its time is up: dropping it resets its stream.
-pub(super) async fn in_time(call: impl Future<Output = ()>, open: &OpenCall) {
-    if timeout(CALL_TIMEOUT, call).await.is_err() {
+pub(super) async fn in_time<T>(call: impl Future<Output = T>, open: &OpenCall) -> Option<T> {
+    let ended = timeout(CALL_TIMEOUT, call).await.ok();
+    if ended.is_none() {
         drop(open.counts.record(UNTAKEN));
     }
+    ended
 }
 
 /// Waits for `answer`; `None` if the client resets its call first.
@@ -133,34 +176,28 @@ struct BlockedAnswer {
     message: Bytes,
 }
 
-/// Sends a reply. Returns what the client does not take yet.
-fn send_reply(respond: &mut SendResponse<Bytes>, reply: Reply) -> Option<BlockedAnswer> {
-    match reply {
-        Reply::Message(message) => {
-            let mut stream = send_head(respond, ok_head(), false)?;
-            stream.reserve_capacity(message.len());
-            if stream.capacity() < message.len() {
-                return Some(BlockedAnswer { stream, message });
-            }
-            if let Err(error) = stream.send_data(message, false).and_then(|()| send_ok(&mut stream)) {
-                tracing::debug!(%error, "cannot send a response");
-            }
-        }
-        Reply::Refusal(code, status) => {
-            let mut head = status.into_http();
-            *head.status_mut() = code;
-            send_head(respond, head, true)?;
-        }
+/// Sends an answer. Returns what does not fit into the client's window.
+fn send_message(respond: &mut SendResponse<Bytes>, message: Bytes) -> Option<BlockedAnswer> {
+    let mut stream = send_head(respond, ok_head(), false)?;
+    stream.reserve_capacity(message.len());
+    if stream.capacity() < message.len() {
+        return Some(BlockedAnswer { stream, message });
+    }
+    if let Err(error) = stream.send_data(message, false).and_then(|()| send_ok(&mut stream)) {
+        tracing::debug!(%error, "cannot send a response");
     }
     None
 }
 
 impl BlockedAnswer {
-    async fn send_rest(mut self) {
+    /// `true` if HTTP/2 accepted the whole answer.
+    async fn send_rest(mut self) -> bool {
         let sent = send_data(&mut self.stream, self.message).await;
-        if let Err(error) = sent.and_then(|()| send_ok(&mut self.stream)) {
+        let sent = sent.and_then(|()| send_ok(&mut self.stream));
+        if let Err(error) = &sent {
             tracing::debug!(%error, "cannot send a response");
         }
+        sent.is_ok()
     }
 }
 

@@ -21,6 +21,7 @@ use super::connection_io::{ConnectionIo, ReadBudget};
 use super::placement::Placement;
 use super::routed_calls::{RoutedCalls, StreamPlaces};
 use super::silence::{IdleWatch, KeepAlive};
+use super::undelivered::SlotAnswers;
 use crate::decide::CertificateRights;
 use crate::grpc::GrpcOptions;
 use crate::grpc::tonic_server::{
@@ -62,7 +63,8 @@ impl ConnectionServer {
     ) where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let counts = self.calls.counts.add_connection();
+        let slot_answers = SlotAnswers::new(self.calls.decisions.send.clone());
+        let counts = self.calls.counts.add_connection(Arc::new(slot_answers));
         let closing = self.stop.child_token();
         let calls = AcceptedCalls::new(CallStarter {
             server: Arc::clone(&self.calls),
@@ -228,6 +230,7 @@ where
                     closing.cancel();
                 }
             }
+            calls.release_resets();
             calls.start(cx);
             match accepted {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),

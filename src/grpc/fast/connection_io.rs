@@ -3,6 +3,7 @@
 //! - A header block in several frames is held until complete, bounded in bytes and time: h2 would decode each frame,
 //!   and HPACK can expand one byte to a hundred.
 //! - Long trailers, which h2 would keep, end the connection.
+//! - Resets of answered calls, which h2 ignores, are recorded for `undelivered`.
 
 use std::io;
 use std::pin::Pin;
@@ -21,6 +22,7 @@ use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 pub(super) const PREFACE_BYTES: usize = 24;
 pub(super) const FRAME_HEAD_BYTES: usize = 9;
 pub(super) const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 pub(super) const CONTINUATION: u8 = 9;
 pub(super) const END_HEADERS: u8 = 4;
 /// The first bit of a stream id is reserved.
@@ -120,6 +122,7 @@ impl<I> ConnectionIo<I> {
             (position, rest) = (position + at, &rest[at..]);
             self.ready = position;
         }
+        self.record_resets();
         if self.frames.has_long_trailers {
             return Err(self.refuse(LONG_TRAILERS));
         }
@@ -139,6 +142,12 @@ impl<I> ConnectionIo<I> {
             self.counts.record(NoDecision::UNREAD_HEADERS);
         }
         Ok(())
+    }
+
+    fn record_resets(&mut self) {
+        if !self.frames.resets.is_empty() {
+            self.counts.slot_answers.record_resets(&mut self.frames.resets);
+        }
     }
 
     /// Counts a failed call; the connection cannot continue.
@@ -206,6 +215,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
         ready!(this.poll_stream(cx, buf))?;
         let read = &buf.filled()[before..];
         let begin = this.frames.advance(read);
+        this.record_resets();
         if this.frames.has_long_trailers {
             return Poll::Ready(Err(this.refuse(LONG_TRAILERS)));
         }
@@ -258,6 +268,8 @@ struct SentFrames {
     /// The last stream's id.
     stream: u32,
     has_long_trailers: bool,
+    /// Streams that the client reset.
+    resets: Vec<u32>,
 }
 
 impl Default for SentFrames {
@@ -270,6 +282,7 @@ impl Default for SentFrames {
             is_last: false,
             stream: 0,
             has_long_trailers: false,
+            resets: Vec::new(),
         }
     }
 }
@@ -329,6 +342,7 @@ impl SentFrames {
         match kind {
             HEADERS if !self.in_block => self.in_block = !ends,
             CONTINUATION if self.in_block => self.is_last = ends,
+            RST_STREAM if !self.in_block => self.resets.push(u32::from_be_bytes(stream) & STREAM_BITS),
             // h2 answers this error of the client.
             _ if self.in_block => {
                 self.in_block = false;

@@ -11,7 +11,8 @@ use futures_util::future::BoxFuture;
 use hyper::body::Bytes;
 use prost::Message;
 
-use super::answering::Reply;
+use super::answering::{Reply, spawn_call};
+use super::undelivered::SendCharges;
 use crate::decide::{CallOrigin, Handler, NoDecision, Rights};
 use crate::grpc::head::DecisionCall;
 use crate::grpc::kuadrant::{self, Answered, Call};
@@ -24,6 +25,8 @@ pub(super) struct Decisions {
     answer: Box<
         dyn Fn(DecisionCall, MessageBytes, CallOrigin, CallSpan) -> BoxFuture<'static, Reply> + Send + Sync,
     >,
+    /// Decides charges outside a request. The store's layers send a failed release again.
+    pub(super) send: SendCharges,
     pub(super) tracer: Tracer,
     pub(super) rights: Rights,
 }
@@ -32,6 +35,11 @@ impl Decisions {
     pub(super) fn new<S: Store + 'static>(handler: Handler<S>) -> Self {
         let (tracer, rights) = (handler.tracer.clone(), handler.rights.clone());
         let handler = Arc::new(handler);
+        let releasing = Arc::clone(&handler);
+        let send = Arc::new(move |charges| {
+            let handler = Arc::clone(&releasing);
+            spawn_call(async move { drop(handler.limiter.store.decide(&charges).await) });
+        });
         let answer = Box::new(move |call, message, origin, span| {
             let handler = Arc::clone(&handler);
             match call {
@@ -42,7 +50,7 @@ impl Decisions {
                 DecisionCall::Commit => answer(handler, message, origin, span, kuadrant::commit),
             }
         });
-        Self { answer, tracer, rights }
+        Self { answer, send, tracer, rights }
     }
 
     /// Decides the request in `message`, or answers why it cannot. One poll is enough if the counters are in memory.

@@ -20,6 +20,7 @@ mod served_connections;
 mod silence;
 #[cfg(test)]
 mod tests;
+mod undelivered;
 
 use std::sync::Arc;
 

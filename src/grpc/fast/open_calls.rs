@@ -11,6 +11,7 @@ use engine::Caller;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
+use super::undelivered::SlotAnswers;
 use crate::decide::{Failures, NoDecision};
 use crate::grpc::GrpcOptions;
 use crate::telemetry::metrics::RequestMeter;
@@ -53,7 +54,6 @@ struct CallCount {
     connections: AtomicUsize,
 }
 
-#[derive(Debug)]
 pub(super) struct ConnectionCounts {
     pub(super) worker: Arc<WorkerCounts>,
     /// Identifies the connection within its worker.
@@ -65,16 +65,15 @@ pub(super) struct ConnectionCounts {
     waiting: AtomicUsize,
     /// Woken when a decision that waits for the store ends.
     pub(super) next_start: AtomicWaker,
+    pub(super) slot_answers: Arc<SlotAnswers>,
 }
 
 /// Counts one open call until it is dropped.
-#[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) counts: Arc<ConnectionCounts>,
 }
 
 /// Counts one decision call until it is dropped.
-#[derive(Debug)]
 pub(super) struct PendingDecision {
     counts: Arc<ConnectionCounts>,
     waits_for_store: bool,
@@ -101,7 +100,7 @@ impl WorkerCounts {
     }
 
     /// Counts a new connection without calls.
-    pub(super) fn add_connection(self: &Arc<Self>) -> Arc<ConnectionCounts> {
+    pub(super) fn add_connection(self: &Arc<Self>, slot_answers: Arc<SlotAnswers>) -> Arc<ConnectionCounts> {
         Arc::new(ConnectionCounts {
             worker: Arc::clone(self),
             caller: Caller(self.accepted.fetch_add(1, Ordering::Relaxed)),
@@ -109,6 +108,7 @@ impl WorkerCounts {
             pending: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             next_start: AtomicWaker::new(),
+            slot_answers,
         })
     }
 }
@@ -223,7 +223,8 @@ mod tests {
         let meter = metrics.requests(Transport::Grpc);
         let worker = WorkerCounts::new(&options, Failures::new(meter.clone()), meter);
         let worker = Arc::new(WorkerCounts { max_open: 4, ..worker });
-        let (greedy, modest) = (worker.add_connection(), worker.add_connection());
+        let add = || worker.add_connection(Arc::new(SlotAnswers::new(Arc::new(|_| {}))));
+        let (greedy, modest) = (add(), add());
         let mut open: Vec<_> = std::iter::repeat_with(|| greedy.count_open_call()).take(4).collect();
         assert!(!greedy.has_room());
         open.push(modest.count_open_call());
@@ -233,7 +234,7 @@ mod tests {
         open.truncate(3);
         assert!(greedy.has_room() && modest.has_room(), "3 of 4 calls are open");
         // 300 connections without calls take nothing from the share of those with calls.
-        let _idle: Vec<_> = std::iter::repeat_with(|| worker.add_connection()).take(300).collect();
+        let _idle: Vec<_> = std::iter::repeat_with(add).take(300).collect();
         open.push(modest.count_open_call());
         assert!(!greedy.has_room() && modest.has_room(), "2 of 4 calls are its share");
         drop(open);

@@ -89,7 +89,11 @@ pub(super) fn spawn_routed(
         };
         let Some(response) = response else { return };
         let sent = send_response(respond, response, &closing);
-        if stream.is_some() { sent.await } else { in_time(sent, &open).await }
+        if stream.is_some() {
+            sent.await;
+        } else {
+            in_time(sent, &open).await;
+        }
     });
 }
 

@@ -50,12 +50,12 @@ fn no_slot_is_open_after_streams_that_fail_in_any_way() {
     let url = format!("redis://{}/", proxy.address());
     let service = Plan::new(&rules(200)).redis(&url).set("store.redis.timeout", "500ms").start();
     let patient = SettlingEnvoy::start(&service);
-    // It gives up after 20 ms, long before a slow Redis answers.
-    let impatient = SettlingEnvoy::start_with(&service, |bootstrap| bootstrap.default_timeout());
-    for batch in 0..8_u64 {
-        let (envoy, delay_ms) = if batch % 2 == 1 { (&impatient, 100) } else { (&patient, 0) };
-        let delay = Duration::from_millis(delay_ms);
-        proxy.delay(delay, delay);
+    let impatient = SettlingEnvoy::start_with(&service, |bootstrap| bootstrap.decided_within("0.005s"));
+    for batch in 0..12_u64 {
+        // After 10 ms the impatient Envoy resets the call before its answer; after less, often while it is on its way.
+        let delay_ms = [0, 10, 3, 0, 4, 5][usize::try_from(batch % 6).expect("small")];
+        let envoy = if delay_ms > 0 { &impatient } else { &patient };
+        proxy.delay(Duration::from_millis(delay_ms), Duration::ZERO);
         std::thread::scope(|scope| {
             for stream in 0..25 {
                 scope.spawn(move || {
@@ -65,7 +65,7 @@ fn no_slot_is_open_after_streams_that_fail_in_any_way() {
                         1 => drop(envoy.get("/all/silent")),
                         2 => drop(envoy.get("/all/error")),
                         _ if delay_ms > 0 => {
-                            envoy.abort("/all/endless", Duration::from_millis(random.u64(..40)))
+                            envoy.abort("/all/endless", Duration::from_millis(random.u64(..10)))
                         }
                         _ => drop(envoy.start_endless("/all/endless")),
                     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::algorithm::Kernel;
-use engine::{Charge, Charges, Charging, Cost, Grant, Outcomes, Role, Store, StoreError};
+use engine::{Charges, Outcomes, Store, StoreError};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -131,18 +131,11 @@ impl<S: Store> ReleaseLater<S> {
                 None => continue,
             };
             let ends = now + Duration::from_micros(kernel.hold_us());
-            self.releases.add(now + wait, Release { charges: release(key, charge), ends });
+            let mut charges = Charges::default();
+            charges.push_apart(charge.release(), key);
+            self.releases.add(now + wait, Release { charges, ends });
         }
     }
-}
-
-/// Releases a charge's slot.
-fn release(key: &str, charge: &Charge) -> Charges {
-    let cost = Cost::undo(1, Grant { id: charge.cost.slot_id(), limit: None });
-    let mut charges = Charges::default();
-    charges
-        .push_apart(Charge { cost, charging: Charging::Postpaid, role: Role::Settle, ..charge.clone() }, key);
-    charges
 }
 
 impl<S: Store> Store for ReleaseLater<S> {

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicBool;
 
-use engine::FailurePolicy;
 use engine::algorithm::Slots;
+use engine::{Charge, Charging, Cost, FailurePolicy, Grant, Role};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 

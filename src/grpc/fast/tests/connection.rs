@@ -73,7 +73,7 @@ async fn one_poll_reads_a_bounded_number_of_bytes() {
     let meter = metrics.requests(Transport::Grpc);
     let counts = Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter));
     let (budget, unfinished) = (ReadBudget::new(BYTES_PER_POLL), UnfinishedBytes::new(0));
-    let mut server = ConnectionIo::new(socket, budget, unfinished, counts.add_connection());
+    let mut server = ConnectionIo::new(socket, budget, unfinished, counts.add_connection(no_slots()));
     let (budget, bytes) = (server.read_budget(), BYTES_PER_POLL);
     // The preface, then frames without a payload (HTTP/2 ignores frames of an unknown kind).
     let frames = [0, 0, 0, 0xff, 0, 0, 0, 0, 0].repeat(bytes);

@@ -41,7 +41,7 @@ impl AsyncRead for Arriving {
 
 fn counts(metrics: &Metrics) -> Arc<ConnectionCounts> {
     let meter = metrics.requests(Transport::Grpc);
-    Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter)).add_connection()
+    Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter)).add_connection(no_slots())
 }
 
 /// Everything that h2 reads of what arrives, in reads of at most `at_once` bytes.

@@ -1,8 +1,9 @@
 //! A client that makes h2 leak streams gets GOAWAY, then its connection is closed (`h2_leak.rs` shows the leak).
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::io::DuplexStream;
 
 use super::super::tests::*;
+use super::raw_client::RawClient;
 
 /// Connection window that the client never opens.
 const WINDOW: usize = 65_535;
@@ -88,91 +89,17 @@ async fn a_client_that_resets_calls_and_takes_answers_is_never_closed() {
     assert!(!session.served.is_finished());
 }
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("a short payload");
-    [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A client that goes on after GOAWAY and answers no PING.
-struct Attacker {
-    pipe: DuplexStream,
-    next: u32,
-    /// Bytes of the answers.
-    taken: usize,
-    reasons: Vec<Reason>,
-}
-
-impl Attacker {
-    /// Sends calls, and waits for their answers' headers.
-    async fn call(&mut self, calls: u32) -> std::io::Result<()> {
-        let literal = |name: &str, value: &str| {
-            let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
-            [vec![0], text(name), text(value)].concat()
-        };
-        // HPACK's static table: `:method POST`, `:scheme http`.
-        let block = [
-            b"\x83\x86".to_vec(),
-            literal(":path", PATH),
-            literal(":authority", "server"),
-            literal("content-type", "application/grpc"),
-        ]
-        .concat();
-        let mut sent = Vec::new();
-        for _ in 0..calls {
-            sent.extend(frame(HEADERS, END_HEADERS, self.next, &block));
-            sent.extend(frame(DATA, END_STREAM, self.next, &valid_request()));
-            self.next += 2;
-        }
-        self.pipe.write_all(&sent).await?;
-        let mut answers = 0;
-        while answers < calls {
-            let mut head = [0; 9];
-            self.pipe.read_exact(&mut head).await?;
-            let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
-            self.pipe.read_exact(&mut payload).await?;
-            match head[3] {
-                HEADERS if head[4] & END_STREAM == 0 => answers += 1,
-                DATA => self.taken += payload.len(),
-                GOAWAY => {
-                    let code = payload[4..8].try_into().expect("four bytes");
-                    self.reasons.push(u32::from_be_bytes(code).into());
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    async fn reset(&mut self, last: u32) -> std::io::Result<()> {
-        let streams = (self.next - 2 * last..self.next).step_by(2);
-        let sent: Vec<u8> = streams.flat_map(|stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])).collect();
-        self.pipe.write_all(&sent).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_client_that_goes_on_to_leak_streams_is_closed() {
     const CALLS: u32 = 500;
     let metrics = Metrics::new(800_000).expect("different names");
-    let (mut pipe, theirs) = tokio::io::duplex(1024 * 1024);
     let server = server(10_000, &metrics, &CancellationToken::new());
-    let served = spawn(server.serve(theirs, placement(), admitted_place()));
-    let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, b"")[..]].concat();
-    pipe.write_all(&greeting).await.expect("room in the pipe");
-    let mut attacker = Attacker { pipe, next: 1, taken: 0, reasons: Vec::new() };
+    let (mut attacker, served) = RawClient::connect(server).await;
     while attacker.taken < WINDOW {
         attacker.call(10).await.expect("an open connection");
     }
     let mut reset = 0;
-    while attacker.call(CALLS).await.is_ok() && attacker.reset(CALLS).await.is_ok() {
+    while attacker.call(CALLS).await.is_ok() && attacker.reset_last(CALLS).await.is_ok() {
         reset += CALLS;
     }
     served.await.expect("no panic");

@@ -10,7 +10,9 @@ mod held_calls;
 mod idle;
 mod leaked_streams;
 mod moves;
+mod raw_client;
 mod tonic_twin;
+mod undelivered;
 mod units;
 mod worker;
 
@@ -41,6 +43,7 @@ use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::placement::Placement;
 use super::routed_calls::StreamPlaces;
+use super::undelivered::SlotAnswers;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{
     CertificateRights, Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions, Rights,
@@ -120,6 +123,11 @@ fn options() -> GrpcOptions {
         finish_within: FINISH_WITHIN,
         fast: true,
     }
+}
+
+/// Slots that are never released.
+fn no_slots() -> Arc<SlotAnswers> {
+    Arc::new(SlotAnswers::new(Arc::new(|_| {})))
 }
 
 /// Everything that a client has sent arrives in one poll of its connection.

@@ -94,6 +94,12 @@ impl Bootstrap {
         self
     }
 
+    /// Envoy waits for a decision for this long (a duration of protobuf's JSON).
+    pub fn decided_within(mut self, timeout: &'static str) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
     /// Envoy checks the health of the rate limiter, under the name `ratelimit`.
     pub fn health_checked(mut self) -> Self {
         self.health_checked = true;

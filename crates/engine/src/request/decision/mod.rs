@@ -13,7 +13,7 @@ use crate::limit::cost::{Cost, Grant};
 use crate::limit::role::Role;
 use crate::limit::{Limit, Quantity};
 use crate::request::Request;
-use crate::request::plan::charge::Charge;
+use crate::request::plan::charge::{Charge, Charges};
 use crate::request::plan::pauses::{PauseCause, PauseEvent, paused_value};
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::{Settle, SettleResult};
@@ -338,6 +338,23 @@ impl Decision {
     #[must_use]
     pub fn grant_in_receipt(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
         if charged.limit.spec.settle && self.overall != Code::OverLimit { self.grant(charged) } else { None }
+    }
+
+    /// Returns the charges that release the slots in the receipt: nobody returns a receipt that did not arrive. `None`
+    /// without slots.
+    #[must_use]
+    pub fn release_of_slots(&self) -> Option<Charges> {
+        if !self.plan.gives_receipt {
+            return None;
+        }
+        let mut release = Charges::default();
+        for charged in self.plan.charged() {
+            let (key, charge) = self.plan.charges.get(charged.index);
+            if matches!(charge.kernel, Kernel::Slots(_)) && self.grant_in_receipt(&charged).is_some() {
+                release.push_apart(charge.release(), key);
+            }
+        }
+        (!release.is_empty()).then_some(release)
     }
 
     /// The grant, if the charge fits and the store recorded it.

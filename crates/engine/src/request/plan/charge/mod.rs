@@ -52,6 +52,13 @@ impl Charge {
         }
     }
 
+    /// Returns the charge that releases this charge's slot.
+    #[must_use]
+    pub fn release(&self) -> Self {
+        let cost = Cost::undo(1, Grant { id: self.cost.slot_id(), limit: None });
+        Self { cost, charging: Charging::Postpaid, role: Role::Settle, ..self.clone() }
+    }
+
     /// `true` if the charge is over its limit whatever its counter: the limit is 0, or the cost exceeds what can ever
     /// fit.
     #[must_use]
