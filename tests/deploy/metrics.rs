@@ -35,6 +35,8 @@ descriptors:
   - key: reserved
     rate_limit:
       { name: reserved, unit: year, requests_per_unit: 1000000, algorithm: gcra, reserve: 5, on_store_failure: allow }
+  - key: stream
+    rate_limit: { unit: hour, requests_per_unit: 10000, algorithm: concurrency, on_store_failure: allow }
 ";
 
 const EXCEPTIONS: &str = r#"
@@ -44,7 +46,7 @@ const EXCEPTIONS: &str = r#"
 #[test]
 fn promtool_accepts_the_alerts_and_their_tests() {
     let printed = run("promtool", &["check", "rules", "--lint=all", "--lint-fatal", ALERTS]);
-    assert!(printed.contains("33 rules found"), "{printed}");
+    assert!(printed.contains("34 rules found"), "{printed}");
     run("promtool", &["test", "rules", "deploy/prometheus/ratelimitd.rules.test.yaml"]);
 }
 
@@ -128,7 +130,9 @@ fn make_quota_traffic(service: &Ratelimitd) {
 fn make_traffic(service: &Ratelimitd, round: usize) {
     let user = format!("user-{round}");
     for _ in 0..7 {
-        for (domain, key) in [("live", "user"), ("live", "trial"), ("unknown", "user"), ("", "user")] {
+        for (domain, key) in
+            [("live", "user"), ("live", "trial"), ("live", "stream"), ("unknown", "user"), ("", "user")]
+        {
             ask(service, domain, key, &user);
         }
     }
