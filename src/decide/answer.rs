@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Algorithm, Applied, Charges, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Role,
-    Status,
+    Algorithm, Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Role, Status,
 };
 use strum::{EnumString, VariantNames};
 
@@ -78,8 +77,8 @@ pub struct Answer<'d> {
     pub metadata: Option<Metadata>,
     /// The body for the client; `None` if admitted, or if the options select none.
     pub problem: Option<Problem>,
-    /// Releases the request's slots if the answer does not arrive; `None` without slots.
-    pub release: Option<Box<Charges>>,
+    /// `None` if the request was not decided.
+    pub decision: Option<&'d Decision>,
 }
 
 /// One descriptor's part of the answer.
@@ -125,7 +124,7 @@ impl<'d> Answer<'d> {
             request_headers: announced.into_iter().collect(),
             metadata,
             problem: is_told.then(|| Problem::of_denial(decision, binding_limit(decision))),
-            release: decision.release_of_slots().map(Box::new),
+            decision: Some(decision),
         }
     }
 
@@ -138,7 +137,7 @@ impl<'d> Answer<'d> {
             request_headers: Vec::new(),
             metadata: None,
             problem: None,
-            release: None,
+            decision: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use engine::Charges;
+use engine::{Charges, Decision};
 use futures_util::future::BoxFuture;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
@@ -41,12 +41,12 @@ pub(super) enum Reply {
 }
 
 impl From<Answer<'_>> for Reply {
-    fn from(mut answer: Answer<'_>) -> Self {
-        let release = answer.release.take();
+    fn from(answer: Answer<'_>) -> Self {
+        let decision = answer.decision;
         let message = encode(&RateLimitResponse::from(answer));
-        match release {
+        match decision.and_then(Decision::release_of_slots) {
             None => Self::Message(message),
-            Some(release) => Self::WithSlots(Box::new((message, *release))),
+            Some(release) => Self::WithSlots(Box::new((message, release))),
         }
     }
 }

@@ -56,7 +56,7 @@ impl SlotAnswers {
     /// Releases the slots of reset calls. Call it after h2 processed the resets: an answer sent later fails, and its
     /// sender calls [`SlotAnswers::release`].
     pub(super) fn release_resets(&self) {
-        if self.has_resets.swap(false, Ordering::Relaxed) {
+        if self.has_resets.load(Ordering::Relaxed) && self.has_resets.swap(false, Ordering::Relaxed) {
             let reset = std::mem::take(&mut self.calls.lock().reset);
             self.release_all(&reset);
         }
