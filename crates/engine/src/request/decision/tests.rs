@@ -393,7 +393,7 @@ fn the_ledger_books_unknown_units_apart_if_the_store_did_not_decide() {
     assert_eq!(Booking::of_failure(denied.plan.charges.charge(1)), none);
 }
 
-/// A check takes 4. The request of a charge was counted at its check.
+/// A check reserves 4. The request of a charge was counted at its check.
 #[test]
 fn the_ledger_counts_a_request_with_reserve_once() {
     let reserve = LimitSpec { reserve: Some(4), ..spec(9) };

@@ -165,7 +165,7 @@ fn a_reading_of_a_log_holds_until_its_oldest_entry_expires() {
     assert_eq!(log.reading_later(&reading, T0 + 1_000_000), None);
 }
 
-/// A debt of 2 lasts until the end of the window, even for a check that needs no free unit.
+/// A debt of 2 lasts until its window ends, even for a check that needs no free unit.
 #[test]
 fn all_but_a_refund_waits_for_the_end_of_a_debt() {
     let window = Kernel::FixedWindow(FixedWindow::new(5, SECOND_US));

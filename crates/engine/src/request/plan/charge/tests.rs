@@ -170,7 +170,7 @@ fn a_charge_is_recorded_as_its_charging_says() {
     assert_eq!((recorded(&peek), peek.is_independent()), ([false; 4], true));
 }
 
-/// The verdict on a charge has to cover all that the request takes from its counter.
+/// The verdict on a charge must cover all costs of the request against its counter.
 #[test]
 fn a_prepaid_charge_is_the_last_of_its_counter_and_all_have_one_limit() {
     let (prepaid, late) =
