@@ -1,7 +1,7 @@
 //! Counts units per day, week, month or year of a time zone. The kernel gets window boundaries as numbers;
 //! [`Calendar`](crate::Calendar) chooses them.
 
-use super::fixed_window::WindowView;
+use super::fixed_window::window_report;
 use super::report::{Attempt, Report, Verdict};
 use crate::limit::cost::{Cost, MAX_UNITS};
 
@@ -63,11 +63,9 @@ impl CalendarWindow {
     /// Returns when the window at `now_us` starts. A time outside the boundaries means that the clocks differ by more
     /// than half a window. The two windows then repeat in both directions, so that every time lies in a window.
     fn start_us(&self, now_us: u64) -> u64 {
-        if now_us < self.first_us {
-            let windows = (self.first_us - now_us).div_ceil(self.first_length_us());
-            self.first_us.saturating_sub(windows * self.first_length_us())
-        } else if now_us < self.middle_us {
-            self.first_us
+        if now_us < self.middle_us {
+            let windows_before = self.first_us.saturating_sub(now_us).div_ceil(self.first_length_us());
+            self.first_us.saturating_sub(windows_before * self.first_length_us())
         } else if now_us < self.last_us {
             self.middle_us
         } else {
@@ -76,10 +74,8 @@ impl CalendarWindow {
     }
 
     pub(super) fn end_us(&self, state: CalendarState) -> u64 {
-        if state.start_us < self.first_us {
-            state.start_us + self.first_length_us()
-        } else if state.start_us < self.middle_us {
-            self.middle_us
+        if state.start_us < self.middle_us {
+            (state.start_us + self.first_length_us()).min(self.middle_us)
         } else if state.start_us < self.last_us {
             self.last_us
         } else {
@@ -113,20 +109,13 @@ impl CalendarWindow {
         CalendarState { count: count.min(MAX_UNITS), ..state }
     }
 
-    /// Returns `true` if the denied `cost` need not be recorded. A peek records nothing. A window admits at most the
-    /// limit, so once the debt reaches the limit, the window stays exhausted even if all admitted units are returned.
-    pub(super) fn may_stay_unrecorded(&self, state: CalendarState, cost: Cost) -> bool {
-        state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
-    }
-
     pub(super) fn unused_from_us(&self, state: CalendarState) -> u64 {
         if state.count > 0 { self.end_us(state) } else { 0 }
     }
 
     pub(super) fn report(&self, state: CalendarState, attempt: Attempt, verdict: Verdict) -> Report {
         let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
-        WindowView { limit: self.limit, count: state.count, end_after_us }
-            .window_report(attempt.cost, verdict)
+        window_report((self.limit, state.count), end_after_us, attempt.cost, verdict)
     }
 }
 

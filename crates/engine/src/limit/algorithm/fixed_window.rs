@@ -1,7 +1,7 @@
 //! Fixed window: counts units per epoch-aligned window. An interval that touches m windows admits at most m times the
 //! limit.
 
-use super::report::{Attempt, CounterView, Report, RetryAfter, Verdict};
+use super::report::{Attempt, Report, RetryAfter, Verdict};
 use crate::limit::cost::{Cost, MAX_UNITS};
 
 /// `limit` units per window of `window_us`, aligned to the epoch.
@@ -54,18 +54,8 @@ impl FixedWindow {
     }
 
     pub(super) fn record(&self, state: WindowState, cost: Cost) -> WindowState {
-        let count = if cost.is_refund() {
-            state.count.saturating_sub(cost.refunded())
-        } else {
-            (state.count + cost.taken()).min(MAX_UNITS)
-        };
-        WindowState { count, ..state }
-    }
-
-    /// Returns `true` if the denied `cost` need not be recorded. A peek records nothing. A window admits at most the
-    /// limit, so once the debt reaches the limit, the window stays exhausted even if all admitted units are returned.
-    pub(super) fn may_stay_unrecorded(&self, state: WindowState, cost: Cost) -> bool {
-        state.count >= if cost.changes_counter() { 2 * self.limit } else { self.limit }
+        let count = state.count.saturating_sub(cost.refunded()) + cost.taken();
+        WindowState { count: count.min(MAX_UNITS), ..state }
     }
 
     pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {
@@ -78,40 +68,31 @@ impl FixedWindow {
 
     pub(super) fn report(&self, state: WindowState, attempt: Attempt, verdict: Verdict) -> Report {
         let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
-        WindowView { limit: self.limit, count: state.count, end_after_us }
-            .window_report(attempt.cost, verdict)
+        window_report((self.limit, state.count), end_after_us, attempt.cost, verdict)
     }
 }
 
-/// A window with its count and the time left in it.
-pub(super) struct WindowView {
-    pub(super) limit: u64,
-    pub(super) count: u64,
-    pub(super) end_after_us: u64,
-}
-
-impl WindowView {
-    pub(super) fn window_report(&self, cost: Cost, verdict: Verdict) -> Report {
-        let over_by = self.count.saturating_sub(self.limit);
-        Report { until_reset_us: self.end_after_us, over_by, ..self.report(cost, verdict) }
-    }
-}
-
-impl CounterView for WindowView {
-    fn max_cost(&self) -> u64 {
-        self.limit
-    }
-    fn remaining(&self) -> u64 {
-        self.limit.saturating_sub(self.count)
-    }
-    fn wait_us(&self, _units: u64) -> u64 {
-        self.end_after_us
-    }
-    fn reset_after_us(&self) -> u64 {
-        if self.count > 0 { self.end_after_us } else { 0 }
-    }
-    fn longest_wait_us(&self) -> u64 {
-        self.end_after_us
+/// Reports a window by its limit and count, and the time left in it.
+pub(super) fn window_report(
+    (limit, count): (u64, u64),
+    end_after_us: u64,
+    cost: Cost,
+    verdict: Verdict,
+) -> Report {
+    let retry_after = match verdict {
+        Verdict::Fits => RetryAfter::Now,
+        Verdict::Over if cost.needed() > limit => RetryAfter::Never,
+        Verdict::Over => RetryAfter::In(end_after_us),
+    };
+    let reset_after_us = if count > 0 { end_after_us } else { 0 };
+    Report {
+        remaining: limit.saturating_sub(count),
+        retry_after,
+        reset_after_us,
+        next_after_us: reset_after_us,
+        delay_us: 0,
+        until_reset_us: end_after_us,
+        over_by: count.saturating_sub(limit),
     }
 }
 
@@ -156,41 +137,22 @@ impl Blocked {
     }
 
     pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
-        let report = BlockedView.report(attempt.cost, verdict);
+        let retry_after = |wait| if verdict == Verdict::Fits { RetryAfter::Now } else { wait };
         let Some(until_us) = self.until_us else {
             // The clock of the process that set the start may be ahead of the store's.
             let until_reset_us = match attempt.now_us.checked_sub(self.start_us) {
                 Some(passed_us) => self.window_us - passed_us % self.window_us,
                 None => (self.start_us - attempt.now_us - 1) % self.window_us + 1,
             };
-            return Report { until_reset_us, ..report };
+            return Report {
+                retry_after: retry_after(RetryAfter::Never),
+                until_reset_us,
+                ..Report::unused(0)
+            };
         };
         // The store's clock may be ahead of the clock that ends the block.
         let wait_us = until_us.saturating_sub(attempt.now_us).max(1);
-        let retry_after = match report.retry_after {
-            RetryAfter::Now => RetryAfter::Now,
-            RetryAfter::In(_) | RetryAfter::Never => RetryAfter::In(wait_us),
-        };
-        Report { retry_after, next_after_us: wait_us, until_reset_us: wait_us, ..report }
-    }
-}
-
-struct BlockedView;
-
-impl CounterView for BlockedView {
-    fn max_cost(&self) -> u64 {
-        0
-    }
-    fn remaining(&self) -> u64 {
-        0
-    }
-    fn wait_us(&self, _units: u64) -> u64 {
-        0
-    }
-    fn reset_after_us(&self) -> u64 {
-        0
-    }
-    fn longest_wait_us(&self) -> u64 {
-        0
+        let retry_after = retry_after(RetryAfter::In(wait_us));
+        Report { retry_after, next_after_us: wait_us, until_reset_us: wait_us, ..Report::unused(0) }
     }
 }

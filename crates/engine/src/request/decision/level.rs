@@ -33,7 +33,7 @@ impl Decision {
         // What remains of a limit of 0 may be its burst.
         let used = of.saturating_sub(outcome.report.remaining).saturating_add(outcome.report.over_by);
         let smallest = charged.limit.spec.notify.iter().next()?;
-        if of == 0 || charged.limit.shadow || !smallest.is_reached(used, of) {
+        if charged.limit.shadow || !smallest.is_reached(used, of) {
             return None;
         }
         Some(Level { used, of, now_us: *now_us, window_us: kernel.window_us(reading) })

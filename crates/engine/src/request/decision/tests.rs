@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::booking::{Booking, BookingMode};
+use super::level::Level;
 use super::*;
-use crate::limit::algorithm::State;
+use crate::limit::algorithm::{CounterReading, LogReading, Report, SlidingLog, State};
 use crate::{
-    Algorithm, Attached, Caller, Charging, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec,
-    OnOver, Period, Request, RuleSet, RuleSpec, Share, Unit, ValueHashing,
+    Algorithm, Attached, Caller, Charging, Defaults, Descriptor, DomainSpec, Entry, FailurePolicy, HashKey,
+    LimitSpec, NodeSpec, OnOver, Pacing, Period, Request, RuleSet, RuleSpec, Share, Shares, Unit,
+    ValueHashing,
 };
 
 /// Ten seconds before the end of a minute.
@@ -99,6 +102,7 @@ fn one_descriptor_over_its_limit_denies_the_request_until_the_window_ends() {
     let within: Vec<_> = second.rules_within_limit().collect();
     assert_eq!(within.len(), 1, "{within:?}");
     assert_eq!(second.limit_results().count(), 2);
+    assert_eq!([first.overall, second.overall].map(Code::name), ["OK", "OVER_LIMIT"]);
 }
 
 #[test]
@@ -111,6 +115,7 @@ fn a_status_reports_the_limit_that_decides() {
     // The smallest share left; of equal shares, the first.
     assert_eq!(shares(vec![spec(10), spec(5)], 1), (Code::Ok, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 1), (Code::Ok, Some(5)));
+    assert_eq!(shares(vec![spec(5), spec(4)], 2), (Code::Ok, Some(4)));
     let mut service = Service::new(vec![("user", rule(vec![spec(2), per_hour(2)]))]);
     let decision = service.decide(&["user"], 2);
     let Applied::Limited(first) = decision.statuses().next().expect("a status").applied else {
@@ -120,6 +125,8 @@ fn a_status_reports_the_limit_that_decides() {
     // A limit that is over comes before one that is within.
     assert_eq!(shares(vec![spec(10), spec(5)], 6), (Code::OverLimit, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 6), (Code::OverLimit, Some(5)));
+    // Of two that never admit so many, the first.
+    assert_eq!(shares(vec![spec(5), spec(4)], 6), (Code::OverLimit, Some(5)));
 }
 
 #[test]
@@ -144,7 +151,7 @@ fn a_shadow_rule_is_reported_and_denies_nothing() {
     let (_, result) = decision.charges().next().expect("a charge");
     assert!(result.never_denies() && result.outcome.verdict == Verdict::Over);
     assert_eq!(result.announced(), None);
-    assert!(!decision.tells_caller());
+    assert!(!decision.tells_caller() && !decision.has_announced_limits() && !result.is_quota());
 }
 
 #[test]
@@ -207,6 +214,24 @@ fn an_admitted_request_has_a_receipt_for_each_limit_with_settle() {
     assert_ne!(one, other, "the units are part of it");
     assert_eq!(receipt(&service.decide(&["user"], 1)), None, "a denied request owes nothing");
     assert_eq!(receipt(&service.decide(&["path"], 1)), None);
+    // A hold settles each limit. In shadow mode nothing is recorded for a denied request.
+    let items = |decision: &Decision, receipt: Receipt| {
+        let items =
+            decision.charges().map(|(charged, _)| receipt.item(decision.charged_counter(charged.index).0));
+        items.map(|item| item.map(|item| item.units)).collect::<Vec<_>>()
+    };
+    let in_receipt = |decision: &Decision| {
+        let grants = decision.charges().map(|(charged, _)| decision.grant_in_receipt(&charged).is_some());
+        grants.collect::<Vec<_>>()
+    };
+    assert_eq!(items(&admitted, admitted.receipt_of_hold(|| 7).expect("a receipt")), [Some(3), Some(3)]);
+    assert_eq!(items(&admitted, admitted.receipt(|| 7).expect("a receipt")), [Some(3), None]);
+    assert_eq!(in_receipt(&admitted), [true, false]);
+    let denied = Service { counters: BTreeMap::new(), ..service }
+        .decide_all(vec![descriptor("user", 3), descriptor("path", 10)]);
+    assert_eq!(in_receipt(&denied), [false; 3]);
+    let shadowed = Decision::merge(denied.plan, denied.outcomes, Enforcement::Shadow);
+    assert_eq!(items(&shadowed, shadowed.receipt(|| 7).expect("a receipt")), [None; 3]);
 }
 
 #[test]
@@ -239,4 +264,179 @@ fn a_request_that_no_quota_has_room_for_waits_for_the_first() {
     assert_eq!((denied.overall, denied.retry_after()), (Code::OverLimit, TEN_S));
     let (_, result) = denied.charges().next().expect("a charge");
     assert!(result.is_quota());
+}
+
+#[test]
+fn only_a_recorded_hit_waits_in_a_queue() {
+    let queue = LimitSpec::new(Algorithm::LeakyBucket, 5, Period::one(Unit::Minute));
+    let queue = LimitSpec { pacing: Pacing::Queue, ..queue };
+    let mut service = Service::new(vec![("user", rule(vec![queue])), ("path", rule(vec![spec(1)]))]);
+    let delays = [&["user"][..], &["user", "path"], &["user", "path"]].map(|keys| {
+        let decision = service.decide(keys, 1);
+        let (_, result) = decision.charges().next().expect("a charge");
+        result.outcome.report.delay_us
+    });
+    assert_eq!(delays, [0, 12_000_000, 0], "the last is denied");
+}
+
+#[test]
+fn a_slot_that_is_kept_is_no_reason_to_wait() {
+    let slots = LimitSpec::new(Algorithm::Concurrency, 1, Period::one(Unit::Hour));
+    let mut service = Service::new(vec![("user", rule(vec![slots])), ("path", rule(vec![spec(1)]))]);
+    let receipt = service.decide(&["user", "path"], 1).receipt(|| 7).expect("a receipt");
+    let attached = Some(Box::new(Attached::Renewal(Ok(receipt))));
+    let renewal = Descriptor { attached, ..descriptor("user", 1) };
+    assert_eq!(service.decide_all(vec![renewal, descriptor("path", 1)]).retry_after(), TEN_S);
+}
+
+#[test]
+fn an_undo_that_the_store_refused_returns_nothing() {
+    let charge = Charge {
+        kernel: Kernel::SlidingLog(SlidingLog::new(9, 60_000_000)),
+        cost: Cost::undo(3, Grant { id: NOW_US - 1, limit: None }),
+        charging: Charging::Postpaid,
+        role: Role::Settle,
+        on_store_failure: FailurePolicy::Error,
+    };
+    let reading = CounterReading::Log(LogReading { used: 5, newest_us: NOW_US, next_us: 0, retry_us: 0 });
+    let decided_by = DecidedBy::Store(CounterSnapshot { now_us: NOW_US, reading });
+    for (verdict, result) in [(Verdict::Fits, SettleResult::Returned), (Verdict::Over, SettleResult::Kept)] {
+        let mut outcome = Outcome { verdict, report: Report::unused(0), decided_by };
+        assert_eq!(settle_outcome(&charge, &mut outcome, true), result);
+        assert_eq!((outcome.verdict, outcome.report.remaining), (Verdict::Fits, 4));
+    }
+}
+
+#[test]
+fn a_secret_value_is_shown_as_its_hash() {
+    let node = NodeSpec { secret: true, ..NodeSpec::default() };
+    let node = NodeSpec { key: "token".to_owned(), rule: Some(rule(vec![spec(5)])), ..node };
+    let domain = DomainSpec { domain: "d".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
+    let hashing = ValueHashing { key: Some(HashKey::new(b"a key for this test")), all_values: false };
+    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, hashing).expect("valid rules");
+    let hash = rules.hidden_value("d", &descriptor("token", 1).entries[0]).expect("a secret");
+    let decision = Service { rules, counters: BTreeMap::new() }.decide(&["token", "user"], 1);
+    assert_eq!((decision.hidden_value(0, 0), decision.hidden_value(1, 0)), (Some(&*hash), None));
+}
+
+#[test]
+fn a_level_is_told_from_the_smallest_share_on() {
+    let notify = Shares::parse(["0.5", "0.9"]).expect("two shares");
+    let limits = |units| vec![LimitSpec { notify, ..spec(units) }];
+    let level = |service: &mut Service, hits| {
+        let decision = service.decide(&["user"], hits);
+        let (charged, _) = decision.charges().next().expect("a charge");
+        decision.level(&charged)
+    };
+    let mut service = Service::new(vec![("user", rule(limits(10)))]);
+    assert_eq!(level(&mut service, 4), None);
+    let window_us = Some((NOW_US - 50_000_000, NOW_US + 10_000_000));
+    assert_eq!(level(&mut service, 1), Some(Level { used: 5, of: 10, now_us: NOW_US, window_us }));
+    for silent in [RuleSpec { shadow: true, ..rule(limits(10)) }, rule(limits(0)), rule(vec![spec(10)])] {
+        assert_eq!(level(&mut Service::new(vec![("user", silent)]), 9), None);
+    }
+}
+
+fn bookings(decision: &Decision) -> Vec<Booking> {
+    decision.charges().map(|(charged, _)| decision.booking(&charged).0).collect()
+}
+
+/// Limits of 5. A denied request records its postpaid hits, and a limit of 0 records none.
+#[test]
+fn the_ledger_books_what_was_recorded_apart_from_what_was_refused() {
+    let late = |units| rule(vec![LimitSpec { charging: Charging::Postpaid, ..spec(units) }]);
+    let mut service = Service::new(vec![("user", rule(vec![spec(5)])), ("late", late(5)), ("none", late(0))]);
+    let none = Booking::default();
+    let refund = |key| Descriptor { is_refund: true, ..descriptor(key, 2) };
+    let admitted = Booking { ok: 1, units: 3, ..none };
+    for (descriptors, expected) in [
+        (vec![descriptor("user", 3), descriptor("late", 3)], vec![admitted, admitted]),
+        (
+            vec![descriptor("user", 3), descriptor("late", 1)],
+            vec![Booking { over: 1, refused: 3, ..none }, Booking { units: 1, ..none }],
+        ),
+        (
+            vec![descriptor("user", 1), descriptor("late", 7)],
+            vec![none, Booking { over: 1, units: 7, ..none }],
+        ),
+        (vec![descriptor("user", 0), descriptor("late", 0)], vec![none, none]),
+        (vec![refund("user"), refund("none")], vec![Booking { back: 2, ..none }, none]),
+        (vec![descriptor("none", 4)], vec![Booking { over: 1, refused: 4, ..none }]),
+    ] {
+        let decision = service.decide_all(descriptors);
+        assert_eq!(bookings(&decision), expected, "{:?}", decision.plan.charges);
+        let (charged, _) = decision.charges().next().expect("a charge");
+        assert_eq!(decision.booking(&charged).1, Some(NOW_US));
+    }
+}
+
+#[test]
+fn the_ledger_books_unknown_units_apart_if_the_store_did_not_decide() {
+    let (none, policy) = (Booking::default(), DecidedBy::Policy(FailurePolicy::Allow));
+    let late = LimitSpec { charging: Charging::Postpaid, ..spec(5) };
+    let mut service = Service::new(vec![("late", rule(vec![late])), ("none", rule(vec![spec(0)]))]);
+    let mut admitted = service.decide(&["late"], 3);
+    let DecidedBy::Store(known) = admitted.outcomes.by_charge[0].decided_by else {
+        panic!("the store decides")
+    };
+    admitted.outcomes.by_charge[0].decided_by = policy;
+    assert_eq!(bookings(&admitted), [Booking { policy: 3, ..none }]);
+    let (charged, _) = admitted.charges().next().expect("a charge");
+    assert_eq!(admitted.booking(&charged).1, None);
+    assert_eq!(Booking::of_failure(admitted.plan.charges.charge(0)), Booking { unknown: 3, ..none });
+    let mut returned = service.decide_all(vec![Descriptor { is_refund: true, ..descriptor("late", 2) }]);
+    returned.outcomes.by_charge[0].decided_by = policy;
+    assert_eq!(bookings(&returned), [Booking { unknown: 2, ..none }]);
+    let mut denied = service.decide(&["late", "none"], 9);
+    denied.outcomes.by_charge[0].decided_by = DecidedBy::DenyCache(known);
+    assert_eq!(bookings(&denied)[0], Booking { over: 1, refused: 9, ..none }, "it records nothing");
+    assert_eq!(Booking::of_failure(denied.plan.charges.charge(1)), none);
+}
+
+/// A check reserves 4. The request of a charge was counted at its check.
+#[test]
+fn the_ledger_counts_a_request_with_reserve_once() {
+    let reserve = LimitSpec { reserve: Some(4), ..spec(9) };
+    let mut service = Service::new(vec![("user", rule(vec![reserve]))]);
+    let booked = [0, 6, 1, 99].map(|hits| bookings(&service.decide(&["user"], hits))[0]);
+    let none = Booking::default();
+    let check = Booking { ok: 1, units: 4, ..none };
+    let back = Booking { back: 3, ..none };
+    assert_eq!(booked, [check, Booking { units: 2, ..none }, back, Booking { units: 95, ..none }]);
+}
+
+#[test]
+fn the_ledger_books_what_a_settle_did() {
+    let settles = |units| rule(vec![LimitSpec { settle: true, ..spec(units) }]);
+    let mut service = Service::new(vec![("user", settles(9)), ("none", settles(0))]);
+    let receipt = service.decide(&["user"], 3).receipt(|| 7).expect("a receipt");
+    let mut settle = |key, actual| {
+        let attached = Some(Box::new(Attached::Receipt(Ok(receipt.clone()))));
+        let mut decision = service.decide_all(vec![Descriptor { attached, ..descriptor(key, actual) }]);
+        let stored = bookings(&decision)[0];
+        decision.plan.settles.iter_mut().for_each(|settle| settle.result = SettleResult::Lost);
+        (stored, bookings(&decision)[0])
+    };
+    let none = Booking::default();
+    let lost = |units| Booking { unknown: units, ..none };
+    assert_eq!(settle("user", 5), (Booking { units: 2, ..none }, lost(2)));
+    assert_eq!(settle("user", 1), (Booking { back: 2, ..none }, lost(2)));
+    assert_eq!(settle("none", 5), (none, none));
+}
+
+#[test]
+fn a_booking_is_of_the_mode_of_its_limit_and_sums_saturate() {
+    let limit = |spec| Limit::new(spec).expect("a valid limit");
+    let soft = limit(LimitSpec { on_over: OnOver::Announce, ..spec(5) });
+    let shadow = Limit { shadow: true, ..soft.clone() };
+    let blocked = Limit { blocked: true, ..shadow.clone() };
+    let modes = [limit(spec(5)), soft, shadow, blocked].map(|limit| BookingMode::of(&limit).name());
+    assert_eq!(modes, ["", "soft", "shadow", ""]);
+    let mut sum = Booking { ok: 1, over: 2, units: 3, back: 4, refused: 5, policy: 6, unknown: 7 };
+    assert_eq!(sum.total(), 28);
+    sum += Booking { units: u64::MAX, ..sum };
+    assert_eq!(
+        sum,
+        Booking { ok: 2, over: 4, units: u64::MAX, back: 8, refused: 10, policy: 12, unknown: 14 }
+    );
 }

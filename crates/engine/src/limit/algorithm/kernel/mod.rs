@@ -201,13 +201,15 @@ impl Kernel {
     }
 
     /// Returns `true` if a denied cost that should be recorded may stay unrecorded, because no later decision changes,
-    /// even if callers return all admitted units. Only fixed windows qualify: their end discards the debt.
+    /// even if callers return all admitted units. Only fixed windows qualify: their end discards the debt. A window
+    /// admits at most the limit, so it stays exhausted once the debt reaches the limit. A peek records nothing.
     #[must_use]
     pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
-            Self::FixedWindow(k) => reading.window().is_some_and(|state| k.may_stay_unrecorded(state, cost)),
-            Self::CalendarWindow(k) => {
-                reading.calendar().is_some_and(|state| k.may_stay_unrecorded(state, cost))
+            Self::FixedWindow(_) | Self::CalendarWindow(_) => {
+                // The same at any time.
+                let used = self.used(reading, 0);
+                used >= if cost.changes_counter() { 2 * self.max_cost() } else { self.max_cost() }
             }
             Self::SlidingWindow(_)
             | Self::SlidingLog(_)

@@ -4,35 +4,55 @@ use std::num::NonZeroU32;
 
 use super::testing::{Counter, T0, calendar};
 use crate::limit::algorithm::{
-    Attempt, Blocked, CounterReading, FixedWindow, Gcra, IntervalBucket, Kernel, LogReading, SlidingLog,
-    SlidingWindow, Tat, Verdict, WindowState,
+    Attempt, Blocked, CalendarState, CalendarWindow, CounterReading, FixedWindow, Gcra, IntervalBucket,
+    Kernel, LogReading, SlidingLog, SlidingWindow, Slots, Tat, Verdict, WindowState,
 };
-use crate::{Cost, Grant, Pacing};
+use crate::{Cost, Grant, Pacing, RetryAfter};
 
 const SECOND_US: u64 = 1_000_000;
 
 #[test]
 fn a_share_of_a_limit_is_rounded_up() {
+    let kernels = |limit, burst| {
+        [
+            Kernel::FixedWindow(FixedWindow::new(limit, SECOND_US)),
+            Kernel::CalendarWindow(calendar(limit, SECOND_US, SECOND_US)),
+            Kernel::SlidingWindow(SlidingWindow::new(limit, SECOND_US)),
+            Kernel::SlidingLog(SlidingLog::new(limit, SECOND_US)),
+            Kernel::Gcra(Gcra::new(limit, SECOND_US, burst, Pacing::Queue)),
+            Kernel::IntervalBucket(IntervalBucket::new(burst, limit, SECOND_US)),
+            Kernel::Slots(Slots::new(limit, SECOND_US)),
+            Kernel::Blocked(Blocked::new(SECOND_US)),
+        ]
+    };
     let half = NonZeroU32::new(2).expect("not 0");
-    let log = Kernel::SlidingLog(SlidingLog::new(5, 1_000_000)).share_of(half);
-    assert_eq!(log, Kernel::SlidingLog(SlidingLog::new(3, 1_000_000)));
-    let bucket = Kernel::IntervalBucket(IntervalBucket::new(9, 5, 1_000_000)).share_of(half);
-    assert_eq!(bucket, Kernel::IntervalBucket(IntervalBucket::new(5, 3, 1_000_000)));
+    assert_eq!(kernels(5, 9).map(|kernel| kernel.share_of(half)), kernels(3, 5));
 }
 
 #[test]
 fn a_denied_cost_stays_unrecorded_once_the_debt_is_as_large_as_the_limit() {
-    let window = FixedWindow::new(5, 1_000_000);
-    let stays = |count, cost| window.may_stay_unrecorded(WindowState { index: 0, count }, cost);
-    assert!(!stays(9, Cost::take(1)) && stays(10, Cost::take(1)));
-    assert!(!stays(4, Cost::take(0)) && stays(5, Cost::take(0)), "a peek needs only a limit that is used up");
+    let fixed = |count| CounterReading::Window(WindowState { index: 0, count });
+    let day = |count| CounterReading::Calendar(CalendarState { start_us: T0, count });
+    let log = |used| CounterReading::Log(LogReading { used, ..LogReading::default() });
+    let windows: [(Kernel, &dyn Fn(u64) -> CounterReading); 2] = [
+        (Kernel::FixedWindow(FixedWindow::new(5, SECOND_US)), &fixed),
+        (Kernel::CalendarWindow(calendar(5, SECOND_US, SECOND_US)), &day),
+    ];
+    for (kernel, reading) in windows {
+        let stays = |count, cost| kernel.may_stay_unrecorded(&reading(count), cost);
+        assert!(!stays(9, Cost::take(1)) && stays(10, Cost::take(1)), "{kernel}");
+        assert!(!stays(4, Cost::PEEK) && stays(5, Cost::PEEK), "{kernel}: a peek needs only a used up limit");
+    }
+    let kernel = Kernel::SlidingLog(SlidingLog::new(5, SECOND_US));
+    assert!(!kernel.may_stay_unrecorded(&log(10), Cost::take(1)), "a debt that lasts");
 }
 
 #[test]
 fn a_window_without_units_is_unused_from_the_epoch_on() {
-    let window = FixedWindow::new(5, 1_000_000);
-    let unused_from_us = |count| window.unused_from_us(WindowState { index: 7, count });
-    assert_eq!((unused_from_us(0), unused_from_us(1)), (0, 8_000_000));
+    let fixed = |count| FixedWindow::new(5, SECOND_US).unused_from_us(WindowState { index: 7, count });
+    let months = CalendarWindow::new(5, [0, 1_000, 3_000]);
+    let month = |count| months.unused_from_us(CalendarState { start_us: 1_000, count });
+    assert_eq!((fixed(0), fixed(1), month(0), month(1)), (0, 8_000_000, 0, 3_000));
 }
 
 /// The end of the window of a blocked limit, whichever side of its start the clock is on.
@@ -44,11 +64,11 @@ fn a_blocked_limit_tells_the_end_of_its_window() {
     let minute = Blocked::new(60_000_000);
     assert_eq!(until_reset(minute, 0), 60_000_000);
     assert_eq!(until_reset(minute, 59_999_999), 1);
-    let later = minute.within((T0, T0 + 60_000_000));
-    assert_eq!(until_reset(later, T0 + 10), 59_999_990);
-    assert_eq!(until_reset(later, T0 - 1), 1, "the clock of the store is behind the start");
-    assert_eq!(until_reset(later, T0 - 60_000_000), 60_000_000);
-    assert_eq!(until_reset(later, T0 - 60_000_001), 1);
+    let later = minute.within((T0 + 7, T0 + 30_000_007));
+    assert_eq!(until_reset(later, T0 + 17), 29_999_990);
+    assert_eq!(until_reset(later, T0 + 6), 1, "the clock of the store is behind the start");
+    assert_eq!(until_reset(later, T0 + 7 - 30_000_000), 30_000_000);
+    assert_eq!(until_reset(later, T0 + 6 - 30_000_000), 1);
 }
 
 #[test]
@@ -56,6 +76,9 @@ fn a_later_window_stays_current_only_with_units_in_it() {
     let window = FixedWindow::new(5, SECOND_US);
     let index = |count| window.advanced_to(Some(WindowState { index: 7, count }), 3 * SECOND_US).index;
     assert_eq!((index(0), index(1)), (3, 7));
+    let months = CalendarWindow::new(5, [0, 1_000, 3_000]);
+    let start = |count| months.advanced_to(Some(CalendarState { start_us: 1_000, count }), 999).start_us;
+    assert_eq!((start(0), start(1)), (0, 1_000));
 }
 
 /// An undo of all 4 units of a grant at [`T0`], for each kernel the last time at which it gives units back, and the
@@ -104,12 +127,77 @@ fn units_of_a_grant_drain_in_exact_fractions_at_the_rate_of_its_limit() {
     assert_eq!(drain(6), Tat { whole_us: 166_666, fraction: 2 });
 }
 
+/// Hits at one instant are one entry. The grant at [`T0`] is gone when its window ends, whatever came after it.
+#[test]
+fn an_undo_rewrites_fewer_than_64_later_entries_of_a_log() {
+    let undo = Cost::undo(4, Grant { id: T0, limit: None });
+    for (later, after_us, verdict, remaining) in [
+        (63, 100, Verdict::Fits, 100 - 64),
+        (64, 100, Verdict::Over, 100 - 69),
+        (64, SECOND_US, Verdict::Fits, 100 - 65),
+    ] {
+        let mut counter = Counter::new(Kernel::SlidingLog(SlidingLog::new(100, SECOND_US)));
+        counter.take(T0, 4);
+        for at_us in (1..=later).chain([later]) {
+            counter.take(T0 + at_us, 1);
+        }
+        let (seen, report) = counter.decide(T0 + after_us, undo);
+        assert_eq!((seen, report.remaining), (verdict, remaining), "{later} entries, after {after_us} us");
+    }
+}
+
+#[test]
+fn a_log_weighs_as_much_as_the_hits_of_its_window() {
+    let weight = |hits: u64, apart_us| {
+        let mut counter = Counter::new(Kernel::SlidingLog(SlidingLog::new(100, SECOND_US)));
+        (0..hits).for_each(|hit| assert_eq!(counter.take(T0 + hit * apart_us, 1).0, Verdict::Fits));
+        counter.state.expect("a log").weight()
+    };
+    assert!(weight(100, 1) > 100 / 16, "16 hits weigh as much as another counter");
+    assert!(weight(1_000, SECOND_US / 10) < 100 / 16, "10 hits at a time");
+}
+
 #[test]
 fn a_reading_of_a_log_holds_until_its_oldest_entry_expires() {
     let log = Kernel::SlidingLog(SlidingLog::new(3, SECOND_US));
     let reading = CounterReading::Log(LogReading { used: 1, newest_us: T0, next_us: T0, retry_us: 0 });
     assert_eq!(log.reading_later(&reading, T0 + 999_999), Some(reading));
     assert_eq!(log.reading_later(&reading, T0 + 1_000_000), None);
+}
+
+/// A debt of 2 lasts until its window ends, even for a check that needs no free unit.
+#[test]
+fn all_but_a_refund_waits_for_the_end_of_a_debt() {
+    let window = Kernel::FixedWindow(FixedWindow::new(5, SECOND_US));
+    let wait = |count, cost| {
+        let reading = CounterReading::Window(WindowState { index: T0 / SECOND_US, count });
+        window.wait(&reading, Attempt { now_us: T0, cost })
+    };
+    let costs = [Cost::take(1), Cost::DEBT_PEEK, Cost::refund(1)];
+    let second = RetryAfter::In(SECOND_US);
+    assert_eq!(costs.map(|cost| wait(5, cost)), [second, RetryAfter::Now, RetryAfter::Now]);
+    assert_eq!(costs.map(|cost| wait(7, cost)), [second, second, RetryAfter::Now]);
+}
+
+#[test]
+fn a_slot_is_freed_by_its_release_alone_and_a_log_is_read_for_one_cost() {
+    let slots = Kernel::Slots(Slots::new(5, SECOND_US));
+    let log = Kernel::SlidingLog(SlidingLog::new(5, SECOND_US));
+    let window = Kernel::FixedWindow(FixedWindow::new(5, SECOND_US));
+    // Does only time free units, does a reading depend on the cost, and how much is recorded at most?
+    let seen = |kernel: Kernel| {
+        (kernel.is_freed_by_time(), kernel.reading_depends_on_cost(), kernel.most_recorded())
+    };
+    let expected = [(false, false, 0), (true, true, 10), (true, false, (1 << 53) - 1)];
+    assert_eq!([slots, log, window].map(seen), expected);
+    let mut counter = Counter::new(slots);
+    counter.decide(T0, Cost::slot(7));
+    let mut release = |id| {
+        let attempt = Attempt { now_us: T0, cost: Cost::undo(1, Grant { id, limit: None }) };
+        counter.decide(T0, attempt.cost);
+        slots.has_returned(&slots.reading(counter.state.as_ref(), attempt), attempt)
+    };
+    assert_eq!([8, 7, 7].map(&mut release), [false, true, false]);
 }
 
 #[test]

@@ -138,4 +138,12 @@ fn postpaid_records_what_does_not_fit() {
             (10_000_000, 1, false, [0, 1, 10_000_000, 1]), // 4 are still in the window, and nothing fits until they leave
         ],
     );
+    check(
+        Charging::Postpaid,
+        Kernel::SlidingLog(SlidingLog::new(3, 10_000_000)),
+        &[
+            (0, 2, true, [1, 0, 10_000_000, 10_000_000]),
+            (1, 3, false, [0, 10_000_000, 10_000_000, 10_000_000]), // when the first 2 leave, 3 are still too many
+        ],
+    );
 }

@@ -80,7 +80,7 @@ pub struct Charges {
     charges: SmallVec<[KeyedCharge; 2]>,
     quota_groups: u16,
     is_known_denied: bool,
-    /// `true` if several charges have the same key.
+    /// `true` if several charges may have the same key.
     has_repeated_keys: bool,
     /// `true` if a charge may use borrowed units.
     has_leased: bool,
@@ -160,10 +160,9 @@ impl Charges {
     }
 
     /// Adds a charge without merging it into an earlier one of the same key, for charges of another request that were
-    /// merged already.
+    /// merged already. None of the charges may then use borrowed units.
     pub fn push_apart(&mut self, charge: Charge, key: &str) {
-        let is_repeated = self.keys().any(|earlier| earlier == key);
-        self.has_repeated_keys |= is_repeated;
+        self.has_repeated_keys = true;
         let start = self.text_len();
         self.text.push_str(key);
         self.add(start..self.text_len(), charge);
@@ -358,7 +357,7 @@ impl Charges {
     #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
-        let mut mapped = Self { text, charges, has_leased: false, ..*self };
+        let mut mapped = Self { text, charges, ..*self };
         for (index, (key, charge)) in self.iter().enumerate() {
             if let Some(charge) = map(index, charge) {
                 mapped.push_apart(charge, key);
