@@ -32,7 +32,10 @@ pub fn run(data: &[u8]) {
         let (defaults, directory) = (Defaults::ENVOY_RATELIMIT, RuleDirectory::YamlFiles);
         let calendars = CalendarOptions::new(CalendarYears { first: 2020, last: 2031 });
         let upgrades = Vec::new();
-        check(&paths, LoadOptions { merge_domains, defaults, hashing, directory, upgrades, calendars });
+        check(
+            &paths,
+            LoadOptions { merge_domains, defaults, hashing, directory, upgrades, calendars, has_home: true },
+        );
     }
 }
 

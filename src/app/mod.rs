@@ -230,6 +230,7 @@ impl App {
             releases: counters.release_stats(),
             has_per_second: settings.store.kind == StoreKind::Redis
                 && settings.store.redis.per_second.is_some(),
+            has_home: settings.store.has_home(),
             has_traces: settings.traces.is_some(),
             ledger: ledger.clone(),
             notices: Some(Arc::clone(&notify_stats)),

@@ -36,6 +36,7 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
             years: CalendarYears::around(SystemClock.now_us()),
             month_zone: settings.month_zone.clone(),
         },
+        has_home: settings.store.has_home(),
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct RedisView {
     pub(super) main: RedisBackendView,
     /// Servers for one-second limits, if they are separate.
     pub(super) per_second: Option<RedisBackendView>,
+    /// Servers that all regions share.
+    pub(super) home: Option<RedisBackendView>,
     /// The name under which Redis caches the script.
     pub(super) script: String,
     /// Empty until Redis has answered once.
@@ -63,12 +65,12 @@ pub(super) fn store_page(view: &StoreView) -> Value {
 
 fn redis_section(redis: &RedisView) -> Value {
     let outage = redis.last_outage.as_ref();
+    let group = |group: &RedisBackendView| json!({"topology": group.topology, "addresses": group.addresses});
     json!({
         "topology": redis.main.topology,
         "addresses": redis.main.addresses,
-        "per_second": redis.per_second.as_ref().map(|group| {
-            json!({"topology": group.topology, "addresses": group.addresses})
-        }),
+        "per_second": redis.per_second.as_ref().map(group),
+        "home": redis.home.as_ref().map(group),
         "script": redis.script,
         "servers": redis.servers.iter().map(server_section).collect::<Vec<_>>(),
         "nodes": breakers_by_node(&redis.nodes),
@@ -273,6 +275,7 @@ mod tests {
         RedisView {
             main: RedisBackendView { topology: "cluster", addresses: vec!["redis://a:1".to_owned()] },
             per_second: None,
+            home: None,
             script: "abc".to_owned(),
             servers: Vec::new(),
             nodes: Vec::new(),

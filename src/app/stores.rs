@@ -14,8 +14,8 @@ use store::leases::{LeaseStats, Leased, Leases};
 use store::memory::{MemoryStats, MemoryStore};
 use store::observer::{NoopObserver, Observed};
 use store::redis::{
-    BackendStatus, OptionsError, RedisOptions, RedisStore, RedisUrl, ServerReport, StoreFailure, Topology,
-    script_sha1,
+    BackendStatus, OptionsError, RedisOptions, RedisStore, RedisUrl, ServerOptions, ServerReport,
+    StoreFailure, Topology, script_sha1,
 };
 use store::release_later::{self, ReleaseLater, ReleaseStats, Releases};
 
@@ -25,7 +25,7 @@ use super::status::{RedisBackendView, RedisView, StoreView};
 use super::worker_store::{AuthoritativeStore, Denials, WorkerStore};
 use crate::grpc::BoxError;
 use crate::settings::{self, Settings, StoreKind};
-use crate::telemetry::metrics::{Metrics, PulledStats};
+use crate::telemetry::metrics::{Metrics, PulledStats, ServerGroup};
 
 #[derive(Debug)]
 pub(super) struct Stores {
@@ -84,7 +84,7 @@ impl LocalCounters {
         Self {
             memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)),
             denials,
-            leases: Arc::new(Leases::new(settings.lease_horizon)),
+            leases: Arc::new(Leases::new(settings.lease_horizon).with_home(settings.home_lease_horizon)),
             releases: Arc::default(),
             is_redis,
         }
@@ -145,12 +145,11 @@ impl Stores {
     }
 
     fn make_redis(&self) -> Result<RedisStore, OptionsError> {
-        let observer = self.availability.watching(self.metrics.families.stores.batches());
-        if self.redis.per_second.is_none() {
-            return RedisStore::new(&self.redis, observer);
-        }
-        let per_second = self.availability.watching(self.metrics.families.stores.per_second_batches());
-        RedisStore::with_observers(&self.redis, [observer, per_second])
+        let meters = &self.metrics.families.stores;
+        let of_group = |group| self.availability.watching(meters.batches_of(group));
+        let main = self.availability.watching(meters.batches());
+        let observers = [main, of_group(ServerGroup::PerSecond), of_group(ServerGroup::Home)];
+        RedisStore::with_observers(&self.redis, observers)
     }
 
     fn with_layers(&self, redis: RedisStore) -> WorkerStore {
@@ -250,9 +249,11 @@ impl Stores {
             topology: topology.name(),
             addresses: urls.iter().map(ToString::to_string).collect(),
         };
+        let of_servers = |servers: &ServerOptions| group(&servers.topology, &servers.urls);
         let redis = || RedisView {
             main: group(&self.redis.topology, &self.redis.urls),
-            per_second: self.redis.per_second.as_ref().map(|options| group(&options.topology, &options.urls)),
+            per_second: self.redis.per_second.as_ref().map(of_servers),
+            home: self.redis.home.as_ref().map(|home| of_servers(&home.servers)),
             script: script_sha1().to_string(),
             servers: self.servers.lock().clone(),
             nodes: self.nodes(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use engine::Scope;
 use rules::{
     LoadOptions, LoadedExceptions, LoadedRules, Problems, check_against_rules, load, load_stream, schema,
 };
@@ -127,14 +128,17 @@ fn problem_counts(problems: &Problems) -> String {
 }
 
 fn load_counts(loaded: &LoadedRules) -> String {
-    [
+    let of_all_regions =
+        loaded.rules.limits().iter().filter(|limit| limit.spec.scope == Scope::Global).count();
+    let in_home = (of_all_regions > 0).then(|| format!("{of_all_regions} counted in home"));
+    let counts = [
         count_of(loaded.files, "file"),
         count_of(loaded.specs.len(), "domain"),
         count_of(loaded.rules.rules().len(), "rule"),
         count_of(loaded.rules.limits().len(), "limit"),
         count_of(loaded.warnings.warnings(), "warning"),
-    ]
-    .join(", ")
+    ];
+    counts.into_iter().chain(in_home).collect::<Vec<_>>().join(", ")
 }
 
 fn exception_counts(loaded: &LoadedExceptions, problems: &Problems) -> String {

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
-use engine::{Listing, PlanError, Request, Reset, Store};
+use engine::{Listing, PlanError, Request, Reset, Scope, Store, is_global_key};
 use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
 use rules::{Description, nearest_name, utc_text};
@@ -243,6 +243,9 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         let borrowed = self.service.store.borrowed(key);
         if borrowed > 0 {
             shown["borrowed"] = borrowed.into();
+        }
+        if is_global_key(key) {
+            shown["scope"] = Scope::Global.name().into();
         }
         if !slots.is_empty() {
             let slot = |&(since_us, end_us)| json!({"since": utc_text(since_us), "ends": utc_text(end_us)});

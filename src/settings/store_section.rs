@@ -5,7 +5,9 @@ use std::time::Duration;
 use store::breaker::BreakerOptions;
 use store::deny_cache::DenyCacheOptions;
 use store::memory::MemoryOptions;
-use store::redis::{Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, Topology};
+use store::redis::{
+    Credentials, HomeOptions, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, Topology,
+};
 use strum::{EnumString, IntoStaticStr, VariantNames};
 use tls::{ClientTls, ServerCheck};
 
@@ -25,6 +27,8 @@ pub struct Store {
     pub deny_cache: Option<DenyCacheOptions>,
     /// `store.redis.lease_horizon`: longest time for which this process borrows units ahead.
     pub lease_horizon: Duration,
+    /// `store.redis.home.lease_horizon`: the same for counters that all regions share.
+    pub home_lease_horizon: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -54,11 +58,23 @@ impl Store {
             kind,
             memory: MemoryOptions { max_keys, ..MemoryOptions::default() },
             ready_in_outage: reader.take("store.redis.ready_in_outage", "true", flag()),
-            deny_cache: deny_cache(reader, redis.topology == Topology::Cluster || redis.per_second.is_some()),
+            deny_cache: deny_cache(reader, reserves(&redis)),
             lease_horizon: reader.take("store.redis.lease_horizon", "1s", duration("10ms", "10s")),
+            home_lease_horizon: reader.take("store.redis.home.lease_horizon", "5s", duration("100ms", "30s")),
             redis,
         }
     }
+
+    /// `true` if there is a Redis for counters that all regions share.
+    #[must_use]
+    pub fn has_home(&self) -> bool {
+        self.kind == StoreKind::Redis && self.redis.home.is_some()
+    }
+}
+
+/// `true` if the counters of one request can be in several places.
+fn reserves(redis: &RedisOptions) -> bool {
+    redis.topology == Topology::Cluster || redis.per_second.is_some() || redis.home.is_some()
 }
 
 fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOptions> {
@@ -87,17 +103,22 @@ enum TopologyName {
 /// only if Redis is used; other conflicts, such as two passwords, are always refused.
 pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
     let (main, mut conflicts) = servers(reader, "store.redis", "redis://127.0.0.1:6379");
-    let (per_second, further) = servers(reader, "store.redis.per_second", "");
-    let per_second = (!per_second.urls.is_empty()).then_some(per_second);
-    if per_second.is_some() {
-        conflicts.extend(further);
-    }
+    let mut further = |reader: &mut Reader, section| {
+        let (group, further) = servers(reader, section, "");
+        let group = (!group.urls.is_empty()).then_some(group);
+        conflicts.extend(further.into_iter().filter(|_| group.is_some()));
+        group
+    };
+    let per_second = further(reader, "store.redis.per_second");
+    let home = further(reader, "store.redis.home");
+    let timeout = reader.take("store.redis.home.timeout", "300ms", duration("1ms", "10s"));
     let ServerOptions { topology, urls, credentials } = main;
     let options = RedisOptions {
         topology,
         urls,
         credentials,
         per_second,
+        home: home.map(|servers| HomeOptions { servers, timeout }),
         tls: tls(reader),
         key_prefix: reader.take("store.redis.key_prefix", "ratelimitd:", key_prefix()),
         timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),

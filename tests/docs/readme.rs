@@ -215,10 +215,11 @@ fn commands_of_every_page_print_the_shown_output() {
 
 #[test]
 fn rule_files_in_the_pages_are_valid() {
-    let command = "RATELIMITD__SECRETS__KEY=$(printf %032d 0) ratelimitd validate --strict -";
+    let home = "RATELIMITD__STORE__KIND=redis RATELIMITD__STORE__REDIS__HOME__URL=redis://home";
+    let command = format!("{home} RATELIMITD__SECRETS__KEY=$(printf %032d 0) ratelimitd validate --strict -");
     for page in PAGES {
         for Block { line, text, .. } in blocks_in(page, "yaml") {
-            let output = run(command, &text);
+            let output = run(&command, &text);
             assert!(output.starts_with("all rate limit configs ok"), "{page}:{line}: {output}");
         }
     }
@@ -278,6 +279,7 @@ fn every_metric_is_documented_and_exists() {
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
         ("RATELIMITD__STORE__REDIS__PER_SECOND__URL", "redis+unix:///nowhere/redis.sock"),
+        ("RATELIMITD__STORE__REDIS__HOME__URL", "redis+unix:///nowhere/redis.sock"),
         ("RATELIMITD__SERVER__GRPC__TLS__CERT_FILE", &certificate),
         ("RATELIMITD__SERVER__GRPC__TLS__KEY_FILE", &key),
         ("RATELIMITD__EXCEPTIONS__PATH", exceptions),

@@ -16,7 +16,7 @@ pub use limit::algorithm::{LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdic
 pub use limit::announce::{Announced, OnOver, Share, Shares};
 pub use limit::calendar::{Calendar, CalendarError};
 pub use limit::cost::{Cost, Grant};
-pub use limit::key::{Entry, ShardBy, key_start, without_values};
+pub use limit::key::{Entry, ShardBy, is_global_key, key_start, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use limit::pauses::{Feedback, PauseScope, PauseTarget, Penalty};
 pub use limit::period::{Period, Unit};
@@ -24,7 +24,7 @@ pub use limit::role::Role;
 pub use limit::space_saving::{HeavyKey, SpaceSaving};
 pub use limit::spec::{
     Algorithm, Charging, FailurePolicy, Lease, LeaseObstacle, LimitError, LimitSpec, MAX_LIMIT, Refill,
-    ReserveError, Tier,
+    ReserveError, Scope, Tier,
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
 pub use request::decision::booking::{Booking, BookingMode};

@@ -129,6 +129,7 @@ mod tests {
             hashing: ValueHashing::NONE,
             directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+            has_home: false,
         };
         crate::load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules()
     }

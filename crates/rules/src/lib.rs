@@ -18,6 +18,7 @@ mod nearest;
 mod problem;
 mod read;
 mod reload;
+mod scope;
 mod show;
 mod source;
 mod text;

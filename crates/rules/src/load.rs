@@ -15,6 +15,7 @@ use super::file_bytes::{SourceFile, SourceFiles};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
+use super::scope;
 use super::source::{RuleDirectory, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
@@ -33,6 +34,8 @@ pub struct LoadOptions {
     pub hashing: ValueHashing,
     pub directory: RuleDirectory,
     pub calendars: CalendarOptions,
+    /// `true` if there is a store for limits of all regions.
+    pub has_home: bool,
 }
 
 /// Rules without errors.
@@ -263,6 +266,7 @@ fn finish_drafts(
     let rows = &options.upgrades;
     let limits = upgrade::apply(&mut domains, rows, options.defaults, &mut problems);
     let month_calendar = calendars.set_months(&mut domains, &options.calendars, &mut problems);
+    domains.iter().for_each(|domain| scope::check_level(&domain.nodes, options.has_home, &mut problems));
     let problems = Problems::sorted(problems, &listed);
     if problems.has_errors() {
         return Err(problems);
@@ -409,6 +413,7 @@ mod tests {
             hashing: ValueHashing::NONE,
             directory: RuleDirectory::YamlFiles,
             calendars: CalendarOptions::new(crate::calendar::CalendarYears { first: 2020, last: 2031 }),
+            has_home: false,
         };
         let digest = |resources: [&RuleResource; 2]| {
             load_resources(resources.map(Clone::clone).into(), &options).expect("valid rules").digest

@@ -12,6 +12,7 @@ const OPTIONS: LoadOptions = LoadOptions {
     defaults: Defaults::ENVOY_RATELIMIT,
     upgrades: Vec::new(),
     calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+    has_home: false,
     hashing: ValueHashing::NONE,
     directory: RuleDirectory::YamlFiles,
 };

@@ -19,6 +19,7 @@ const OPTIONS: LoadOptions = LoadOptions {
     directory: RuleDirectory::YamlFiles,
     upgrades: Vec::new(),
     calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+    has_home: false,
 };
 
 const START_US: u64 = 1_700_000_040_000_000;

@@ -215,5 +215,7 @@ fn counter_text(counter: &Value) -> String {
     );
     let borrowed = counter["borrowed"].as_u64();
     let borrowed = borrowed.map(|units| format!("  lent to this instance: {units} units, not used yet\n"));
-    format!("{}\n{}{}", escaped(state), exception.unwrap_or_default(), borrowed.unwrap_or_default())
+    let scope = counter["scope"].as_str().map(|_| "  counted in home, for all regions\n".to_owned());
+    let lines: String = [exception, scope, borrowed].into_iter().flatten().collect();
+    format!("{}\n{lines}", escaped(state))
 }

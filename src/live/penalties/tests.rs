@@ -47,6 +47,7 @@ impl Story {
             hashing: ValueHashing::NONE,
             directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+            has_home: false,
         };
         let text = RULES.replace("PENALTY", penalty);
         let rules = load_stream("rules", text.as_bytes(), options).expect("valid rules").into_rules();

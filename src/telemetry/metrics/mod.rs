@@ -54,6 +54,7 @@ pub use ports::{
 pub use requests::{RequestFailure, RequestMeter, RequestResult, Timer, TraceMeter, Transport};
 pub use rule_loads::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use sample::{LimitReading, LimitsInForce, MetricsSample};
+pub(crate) use stores::ServerGroup;
 pub use stores::{BatchMeter, StoreMeter};
 
 /// Families of which the registry reads many series at each scrape.
@@ -314,7 +315,10 @@ fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamil
         notices::watch_notices(registry, stats)?;
     }
     if parts.has_per_second {
-        stores.watch_per_second(registry)?;
+        stores.watch_group(registry, ServerGroup::PerSecond)?;
+    }
+    if parts.has_home {
+        stores.watch_group(registry, ServerGroup::Home)?;
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ pub struct MeteredParts {
     pub releases: Option<PulledStats<ReleaseStats>>,
     /// `true` if one-second limits have their own Redis servers.
     pub has_per_second: bool,
+    /// `true` if there are Redis servers that all regions share.
+    pub has_home: bool,
     pub has_traces: bool,
     pub ledger: Option<Arc<Ledger>>,
     pub notices: Option<Arc<NotifyStats>>,

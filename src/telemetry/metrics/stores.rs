@@ -45,6 +45,14 @@ const PER_SECOND_BREAKERS_OPEN: ReadFamily = ReadFamily::gauge(
     "ratelimitd_redis_per_second_breakers_open",
     "Share of ratelimitd_redis_breakers_open for the servers of store.redis.per_second",
 );
+const HOME_QUEUE_DEPTH: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_redis_home_queue_depth",
+    "Share of ratelimitd_redis_queue_depth for the servers of store.redis.home",
+);
+const HOME_BREAKERS_OPEN: ReadFamily = ReadFamily::gauge(
+    "ratelimitd_redis_home_breakers_open",
+    "Share of ratelimitd_redis_breakers_open for the servers of store.redis.home",
+);
 const MEMORY_KEYS: ReadFamily = ReadFamily::gauge("ratelimitd_memory_keys", "Counters in the memory store");
 const MEMORY_EVICTIONS: ReadFamily = ReadFamily::counter(
     "ratelimitd_memory_evictions_total",
@@ -87,8 +95,17 @@ pub(crate) struct StoreFamilies {
     breaker_transitions: IntCounterVec,
     /// One per running worker.
     workers: Workers,
-    /// The same for the servers of one-second limits.
-    per_second: Workers,
+    /// The same for each [`ServerGroup`].
+    groups: [Workers; 2],
+}
+
+/// Redis servers for certain counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerGroup {
+    /// For one-second limits.
+    PerSecond,
+    /// For limits of all regions.
+    Home,
 }
 
 type Workers = Arc<Mutex<Vec<Weak<WorkerGauges>>>>;
@@ -163,24 +180,28 @@ impl StoreFamilies {
                 &["state"],
             )?,
             workers,
-            per_second: Workers::default(),
+            groups: <[Workers; 2]>::default(),
         })
     }
 
-    /// Registers the gauges for the servers of one-second limits.
-    pub(super) fn watch_per_second(&self, registry: &Registry) -> Result<()> {
-        let watched = Arc::clone(&self.per_second);
-        PER_SECOND_QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
-        let watched = Arc::clone(&self.per_second);
-        PER_SECOND_BREAKERS_OPEN
-            .register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))
+    /// Registers the gauges of a server group.
+    pub(super) fn watch_group(&self, registry: &Registry, group: ServerGroup) -> Result<()> {
+        let (depth, breakers) = match group {
+            ServerGroup::PerSecond => (PER_SECOND_QUEUE_DEPTH, PER_SECOND_BREAKERS_OPEN),
+            ServerGroup::Home => (HOME_QUEUE_DEPTH, HOME_BREAKERS_OPEN),
+        };
+        let watched = Arc::clone(&self.groups[group as usize]);
+        depth.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
+        let watched = Arc::clone(&self.groups[group as usize]);
+        breakers.register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))
     }
 
-    /// The meter of one worker's calls to the servers for one-second limits, which also count in the totals.
-    pub(crate) fn per_second_batches(&self) -> BatchMeter {
+    /// The meter of one worker's calls to a server group, which also count in the totals.
+    pub(crate) fn batches_of(&self, group: ServerGroup) -> BatchMeter {
         let meter = self.batches();
-        self.per_second.lock().retain(|worker| worker.strong_count() > 0);
-        self.per_second.lock().push(Arc::downgrade(&meter.gauges));
+        let mut workers = self.groups[group as usize].lock();
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.push(Arc::downgrade(&meter.gauges));
         meter
     }
 

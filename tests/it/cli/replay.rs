@@ -65,6 +65,7 @@ pub(crate) fn rules_of(text: &str) -> RuleSet {
         directory: RuleDirectory::YamlFiles,
         upgrades: Vec::new(),
         calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+        has_home: false,
     };
     load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).rules
 }

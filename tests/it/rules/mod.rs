@@ -28,6 +28,7 @@ pub const REFERENCE: LoadOptions = LoadOptions {
     directory: RuleDirectory::YamlFiles,
     upgrades: Vec::new(),
     calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+    has_home: true,
 };
 
 /// Loads the one file `text`.

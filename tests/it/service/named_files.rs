@@ -198,7 +198,8 @@ fn plan_of_redis(url: &str) -> Plan {
 
 /// The servers that ask for the password.
 fn plan_with_password(key: &str) -> Plan {
-    let section = if key.contains("per_second") { "store.redis.per_second" } else { "store.redis" };
+    let groups = ["store.redis.per_second", "store.redis.home"];
+    let section = groups.into_iter().find(|group| key.starts_with(group)).unwrap_or("store.redis");
     let plan = plan_of_redis("redis://127.0.0.1:1").set(&format!("{section}.url"), "redis://127.0.0.1:1");
     if !key.contains("sentinel") {
         return plan;

@@ -290,6 +290,7 @@ fn loaded(file: &RuleFile, years: CalendarYears) -> Result<RuleSet, Unplayable> 
                 hashing: ValueHashing { key: Some(HashKey::new(b"a key of stories")), all_values: false },
                 directory: RuleDirectory::default(),
                 calendars: CalendarOptions::new(years),
+                has_home: false,
             };
             let loaded = load_stream("rules.yaml", text.as_bytes(), options);
             loaded.map(rules::LoadedRules::into_rules).map_err(|problems| Unplayable(problems.to_string()))

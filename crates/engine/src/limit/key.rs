@@ -104,6 +104,15 @@ pub fn key_start(domain: &str) -> String {
     start
 }
 
+/// Begins fingerprints of limits that all regions share. No kernel's fingerprint begins like this.
+pub(crate) const GLOBAL: &str = "g:";
+
+/// `true` if a counter key, with or without a prefix of the store, is of a limit that all regions share.
+#[must_use]
+pub fn is_global_key(key: &str) -> bool {
+    key.rsplit_once('#').is_some_and(|(_, fingerprint)| fingerprint.starts_with(GLOBAL))
+}
+
 /// Returns the parts of a counter key that request values do not change: domain, entry keys and fingerprint. They are
 /// equal for all counters of a limit. Entries hashed together are left out.
 pub fn without_values(key: &str) -> impl Iterator<Item = &[u8]> {
@@ -250,6 +259,20 @@ mod tests {
             assert_eq!(one, ["{edge", "tenant", "path", "fw:1/1"], "{shard_by:?}");
             assert_eq!(one, fixed(shard_by, &[("tenant", &"b".repeat(99)), ("path", "")]));
             assert_eq!(fixed(shard_by, &all_hashed), ["{edge", "k", "fw:1/1"], "{shard_by:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_fingerprint_says_that_all_regions_share_a_counter() {
+        let of = |fingerprint| {
+            let mut out = "prefix#g:".to_owned();
+            let context = KeyContext { domain: "g:#g:", shard_by: ShardBy::FirstEntry, fingerprint };
+            write_key(&mut out, &context, [KeyPart::Request("#g:", "#g:")].into_iter());
+            out
+        };
+        assert!(is_global_key(&of("g:fw:1/1")));
+        for local in [of("fw:1/1"), of("o:fw:1/1"), of(""), "g:".to_owned(), "{|hold=g:}#hold".to_owned()] {
+            assert!(!is_global_key(&local), "{local}");
         }
     }
 

@@ -23,8 +23,9 @@ use self::algorithm::{
     SlidingLog, SlidingWindow, Slots,
 };
 use self::announce::OnOver;
+use self::key::GLOBAL;
 use self::role::Role;
-use self::spec::{Algorithm, Charging, LimitError, LimitSpec, MAX_LIMIT, Refill, Tier};
+use self::spec::{Algorithm, Charging, LimitError, LimitSpec, MAX_LIMIT, Refill, Scope, Tier};
 
 /// Position of a limit in its [`RuleSet`](crate::RuleSet), dense from 0: an index for per-limit tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,8 +53,8 @@ pub struct Limit {
     pub shadow: bool,
     /// `rate_limit.name`, else the rule's path: the `rule` label of metrics and answers.
     pub label: Arc<str>,
-    /// End of the counter key: [`Kernel::fingerprint`]; empty if unlimited. Includes [`Kernel::numbers`] if another
-    /// limit of the rule would have the same fingerprint.
+    /// End of the counter key: [`Kernel::fingerprint`], after `g:` if all regions share it; empty if unlimited. With
+    /// [`Kernel::numbers`] if another limit of the rule would share the fingerprint.
     pub fingerprint: Box<str>,
     /// Suffix for the fingerprint of a variant of this limit (a tier or exception) that cannot share this fingerprint.
     /// Empty, or the index of the limit in its rule if another limit of the rule could get the same counter.
@@ -102,6 +103,10 @@ impl Limit {
                 Some(calendar) if kernel.has_counter() => format!("fw:c:{calendar}"),
                 _ => kernel.fingerprint(),
             },
+        };
+        let fingerprint = match spec.scope {
+            Scope::Global if spec.is_counted() => format!("{GLOBAL}{fingerprint}"),
+            _ => fingerprint,
         };
         let label = spec.name.as_deref().unwrap_or_default().into();
         let (id, fingerprint, shadow, blocked) = (LimitId(0), fingerprint.into(), false, false);

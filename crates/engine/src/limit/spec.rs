@@ -145,6 +145,25 @@ impl Lease {
     }
 }
 
+/// Where a limit is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Scope {
+    /// In the near store.
+    #[default]
+    Region,
+    /// In the store that all regions share, from which processes borrow its units.
+    Global,
+}
+
+impl Scope {
+    /// The name in rule files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// How a token bucket refills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
@@ -203,6 +222,7 @@ pub struct LimitSpec {
     /// `true` if usage is booked in the ledger.
     pub ledger: bool,
     pub lease: Lease,
+    pub scope: Scope,
     /// Shares of a full counter to report, once per key and period.
     pub notify: Shares,
     /// What the units are, for people; `None`: requests.
@@ -333,6 +353,7 @@ impl LimitSpec {
             feedback: None,
             ledger: false,
             lease: Lease::default(),
+            scope: Scope::default(),
             notify: Shares::default(),
             unit_name: None,
             name: None,

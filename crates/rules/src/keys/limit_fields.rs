@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::readable_duration;
 use engine::{
     Algorithm, Charging, Defaults, FailurePolicy, Feedback, Lease, Limit, LimitSpec, OnOver, Pacing,
-    PauseScope, PauseTarget, Penalty, Refill, Share, Tier,
+    PauseScope, PauseTarget, Penalty, Refill, Scope, Share, Tier,
 };
 use strum::VariantNames as _;
 
@@ -111,6 +111,7 @@ every_field_has_rows! {
     feedback: "feedback";
     ledger: "ledger";
     lease: "lease";
+    scope: "scope";
     notify: "notify";
     unit_name: "unit_name";
     name: "name";
@@ -381,6 +382,16 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         upgrade: Upgradable::Optional(|spec| spec.lease == Lease::Auto),
     },
     LimitField {
+        name: "scope",
+        value_type: ValueType::Choice(Scope::VARIANTS),
+        doc: "region: each region counts for itself (default). global: one counter for all regions, in the Redis of store.redis.home. Implies lease: auto, and needs a limit that can have it, on_store_failure, and a period of at least 10 seconds. Another scope starts a fresh counter.",
+        is_for_counting: true,
+        set: Some(|spec, value| choose(&mut spec.scope, value)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Scope::Region, spec.scope)),
+        explain: Explain::OfCounter(|limit| (limit.spec.scope == Scope::Global).then(|| GLOBAL.to_owned())),
+        upgrade: Upgradable::Never,
+    },
+    LimitField {
         name: "notify",
         value_type: ValueType::Shares,
         doc: "Tells operators once per key and period when this share of the limit is used: [0.8, 1] is four fifths, and all. By webhook, in the log and in the ledger. 1 to 8 shares. Without effect in shadow mode.",
@@ -529,6 +540,9 @@ fn duration(us: u64) -> String {
 
 /// For limits with `settle`.
 const SETTLE: &str = "an answer has a receipt; the real cost that comes back with it replaces the estimate";
+
+/// For limits with `scope: global`.
+const GLOBAL: &str = "global: counted in home, for all regions";
 
 /// For limits with concurrency.
 const RELEASE: &str = "an answer has a receipt, which releases the slot when it comes back";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{
     Algorithm, Calendar, Charging, Defaults, Lease, Limit, LimitSpec, Pacing, Period, Quantity, Refill,
-    Share, Unit,
+    Scope, Share, Unit,
 };
 use strum::VariantNames as _;
 
@@ -151,6 +151,9 @@ impl<'n> LimitReader<'_, 'n> {
             return None;
         }
         PauseReader { limit: fields, path: self.path, report: self.report }.read(&mut spec);
+        if spec.scope == Scope::Global && !fields.has("lease") {
+            spec.lease = Lease::Auto;
+        }
         let obstacle = spec.lease_obstacle().filter(|_| spec.lease == Lease::Auto && !spec.unlimited);
         if let Some(obstacle) = obstacle.filter(|_| fields.has("lease")) {
             self.report

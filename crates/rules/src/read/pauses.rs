@@ -139,6 +139,7 @@ descriptors:
             hashing: ValueHashing::NONE,
             directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+            has_home: false,
         };
         let loaded = load_stream("rules", RULES.as_bytes(), options).expect("valid rules");
         let shown = rlconfig(&loaded.into_rules());

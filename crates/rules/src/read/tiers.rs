@@ -134,6 +134,7 @@ mod tests {
             hashing: ValueHashing::NONE,
             directory: RuleDirectory::default(),
             calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+            has_home: false,
         }
     }
 

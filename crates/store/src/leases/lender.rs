@@ -17,7 +17,7 @@ use super::table::{Leases, SWEEP_US};
 /// Most asks that wait for the task. A process sends one per key at a time.
 pub(super) const WAITING_ASKS: usize = 4_096;
 /// Longest time in which a stopping process returns its units.
-const STOP_WITHIN: Duration = Duration::from_millis(250);
+const STOP_WITHIN: Duration = Duration::from_secs(1);
 
 /// Units to ask for, or an undo of unused ones.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Lender<S, C> {
 }
 
 impl<S: Store, C: Clock> Lender<S, C> {
-    /// Runs until `stop`, or until the layer is dropped. Then returns all units, within 250 ms.
+    /// Runs until `stop`, or until the layer is dropped. Then returns all units, within a second.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(Duration::from_micros(SWEEP_US));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::algorithm::{Attempt, Verdict};
-use engine::{Charge, CounterSnapshot, DecidedBy, Outcome, StoreError};
+use engine::{Charge, CounterSnapshot, DecidedBy, Outcome, StoreError, is_global_key};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -94,6 +94,8 @@ pub struct Leases {
     shards: Box<[Mutex<Shard>]>,
     hasher: DefaultHashBuilder,
     longest_us: u64,
+    /// For keys of limits that all regions share.
+    longest_of_home_us: u64,
     pub(super) margin: ClockMargin,
     swept_us: AtomicU64,
     decisions: AtomicU64,
@@ -110,11 +112,22 @@ impl Leases {
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             // A table is small and bounded, so chosen collisions cost little.
             hasher: DefaultHashBuilder::default(),
-            longest_us: u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX),
+            longest_us: micros(horizon),
+            longest_of_home_us: micros(horizon),
             margin: ClockMargin { per_mille: 100, fixed_us: 500 },
             swept_us: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
         }
+    }
+
+    /// Sets another horizon for counters that all regions share.
+    #[must_use]
+    pub fn with_home(self, horizon: Duration) -> Self {
+        Self { longest_of_home_us: micros(horizon), ..self }
+    }
+
+    fn longest_us(&self, key: &str) -> u64 {
+        if is_global_key(key) { self.longest_of_home_us } else { self.longest_us }
     }
 
     #[must_use]
@@ -211,7 +224,7 @@ impl Leases {
         let mut shard = self.shard(hash);
         let Shard { leases, stats, .. } = &mut *shard;
         let Some(lease) = leases.find_mut(hash, |lease| *lease.key == *key) else {
-            let horizon_us = sizing::horizon_us(&charge.kernel, self.longest_us);
+            let horizon_us = sizing::horizon_us(&charge.kernel, self.longest_us(key));
             if let Some(heard) = heard.filter(|_| is_admitted)
                 && let Some(since_us) = shard.is_hot(hash, horizon_us, now_us)
                 && shard.leases.len() < LEASES_PER_SHARD
@@ -244,7 +257,7 @@ impl Leases {
         (heard, since_us, now_us): (Heard, u64, u64),
     ) {
         let calls = (HOT_CALLS, since_us, now_us);
-        let lease = Lease::begin(charged, heard, calls, (self.longest_us, self.margin));
+        let lease = Lease::begin(charged, heard, calls, (self.longest_us(charged.0), self.margin));
         shard.leases.insert_unique(hash, lease, |lease| self.hasher.hash_one(&*lease.key));
     }
 
@@ -314,6 +327,10 @@ impl Leases {
         }
         returns
     }
+}
+
+fn micros(horizon: Duration) -> u64 {
+    u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn of_store(outcome: &Outcome) -> Option<CounterSnapshot> {

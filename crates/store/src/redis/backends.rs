@@ -1,10 +1,13 @@
-//! Routes requests to their counters' backend. There is one backend, or a second one for the counters of one-second
-//! limits. A backend is a single server, with or without sentinels, or a cluster; the rest of the store does not depend
-//! on which.
+//! Routes requests to their counters' backend. There is one backend, and perhaps one for the counters of one-second
+//! limits, and one for counters that all regions share.
+//!
+//! A backend is a single server, with or without sentinels, or a cluster; other modules do not depend on
+//! which.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use engine::{Charge, StoreError};
+use engine::{Charge, StoreError, is_global_key};
 use futures_util::future::join_all;
 use redis::FromRedisValue;
 use tokio::time::Instant;
@@ -23,15 +26,18 @@ use crate::observer::Observer;
 /// Period of the limits whose counters can have their own servers.
 const PERIOD_US: u64 = 1_000_000;
 
-/// Name of the second backend, and prefix of its server names.
-const PER_SECOND: &str = "per_second";
+/// Names of the backends. Those of the further ones begin their server names.
 const MAIN: &str = "main";
+const PER_SECOND: &str = "per_second";
+const HOME: &str = "home";
 
 pub(super) struct Backends {
     pub(super) options: RedisOptions,
     main: Backend,
     /// For the counters of one-second limits; `None` if they are in the main backend.
     per_second: Option<Backend>,
+    /// For counters that all regions share, if there are any.
+    home: Option<Backend>,
 }
 
 /// The servers behind the URLs of the settings.
@@ -40,6 +46,8 @@ pub(super) struct Backend {
     name: Option<&'static str>,
     servers: Servers,
     observer: Arc<dyn Observer>,
+    /// Decision timeout.
+    timeout: Duration,
 }
 
 enum Servers {
@@ -51,9 +59,18 @@ enum Servers {
 /// without counters, which any server can answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    is_per_second: bool,
+    group: Group,
     /// `None` on a single server, and for any server of a cluster.
     slot: Option<u16>,
+}
+
+/// The backend of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Group {
+    #[default]
+    Main,
+    PerSecond,
+    Home,
 }
 
 /// State of a backend.
@@ -94,24 +111,27 @@ impl From<StoreError> for StoreFailure {
 
 impl Backends {
     /// Starts the batchers as `tasks`. The servers can start later. The second observer is for the servers of
-    /// one-second limits.
+    /// one-second limits, the third for those that all regions share.
     pub(super) fn start(
         options: &RedisOptions,
-        observers: [Arc<dyn Observer>; 2],
+        [of_main, of_per_second, of_home]: [Arc<dyn Observer>; 3],
         tasks: &Arc<Tasks>,
     ) -> Result<Self, OptionsError> {
-        let [main_observer, observer] = observers;
-        let main_name = options.per_second.as_ref().map(|_| MAIN);
-        let main = Backend::start(options, main_name, main_observer, tasks)?;
-        let per_second = options
-            .of_per_second()
-            .map(|options| Backend::start(&options, Some(PER_SECOND), observer, tasks));
-        Ok(Self { options: options.clone(), main, per_second: per_second.transpose()? })
+        let has_others = options.per_second.is_some() || options.home.is_some();
+        let start = |options: Option<RedisOptions>, name, observer| {
+            options.map(|options| Backend::start(&options, Some(name), observer, tasks)).transpose()
+        };
+        Ok(Self {
+            options: options.clone(),
+            main: Backend::start(options, has_others.then_some(MAIN), of_main, tasks)?,
+            per_second: start(options.of_per_second(), PER_SECOND, of_per_second)?,
+            home: start(options.of_home(), HOME, of_home)?,
+        })
     }
 
-    /// The only server of the store; `None` for a cluster, or with a second backend.
+    /// The only server of the store; `None` for a cluster, or with several backends.
     pub(super) fn only_node(&self) -> Option<&Node> {
-        match (&self.main.servers, &self.per_second) {
+        match (&self.main.servers, self.main.name) {
             (Servers::One(node), None) => Some(node),
             _ => None,
         }
@@ -119,8 +139,12 @@ impl Backends {
 
     /// `key` is the counter's key with its prefix.
     pub(super) fn place(&self, charge: &Charge, key: &str) -> Place {
-        let is_per_second = self.per_second.is_some() && is_per_second(charge);
-        let place = Place { is_per_second, slot: None };
+        let group = match (&self.home, &self.per_second) {
+            (Some(_), _) if is_global_key(key) => Group::Home,
+            (_, Some(_)) if is_per_second(charge) => Group::PerSecond,
+            _ => Group::Main,
+        };
+        let place = Place { group, slot: None };
         Place { slot: self.backend(place).slot_of(key), ..place }
     }
 
@@ -155,7 +179,7 @@ impl Backends {
     /// Has every server decide a charge to a probe counter, and to a sliding log if `needs_log`.
     pub(super) async fn probe(&self, needs_log: bool) -> Result<(), StoreFailure> {
         let probes = self.all().map(async |backend| {
-            let failure = backend.probe(&self.options, needs_log).await.err();
+            let failure = backend.probe(&self.options.key_prefix, needs_log).await.err();
             BackendStatus { name: backend.name, failure }
         });
         StoreFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
@@ -195,16 +219,27 @@ impl Backends {
         self.backend(place).observer.lost_undo();
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.options.timeout
+    /// Decision timeout of the servers of this place.
+    pub(super) fn timeout(&self, place: Place) -> Duration {
+        self.backend(place).timeout
+    }
+
+    /// When a call to this place ends that begins now.
+    pub(super) fn deadline(&self, place: Place) -> Instant {
+        Instant::now() + self.timeout(place)
     }
 
     fn all(&self) -> impl Iterator<Item = &Backend> {
-        std::iter::once(&self.main).chain(&self.per_second)
+        std::iter::once(&self.main).chain(&self.per_second).chain(&self.home)
     }
 
     fn backend(&self, place: Place) -> &Backend {
-        self.per_second.as_ref().filter(|_| place.is_per_second).unwrap_or(&self.main)
+        let other = match place.group {
+            Group::Main => None,
+            Group::PerSecond => self.per_second.as_ref(),
+            Group::Home => self.home.as_ref(),
+        };
+        other.unwrap_or(&self.main)
     }
 }
 
@@ -215,7 +250,7 @@ impl Backend {
         observer: Arc<dyn Observer>,
         tasks: &Arc<Tasks>,
     ) -> Result<Self, OptionsError> {
-        let prefix = name.filter(|name| *name == PER_SECOND).unwrap_or_default();
+        let prefix = name.filter(|name| *name != MAIN).unwrap_or_default();
         let queue_depth = QueueDepth::new(Arc::clone(&observer));
         let servers = match options.topology {
             Topology::Standalone | Topology::Sentinel(_) => {
@@ -224,7 +259,7 @@ impl Backend {
             }
             Topology::Cluster => Servers::Cluster(cluster::start(options, prefix, queue_depth, tasks)?),
         };
-        Ok(Self { name, servers, observer })
+        Ok(Self { name, servers, observer, timeout: options.timeout })
     }
 
     /// `None` on a single server, which does not have slots.
@@ -250,16 +285,16 @@ impl Backend {
         }
     }
 
-    async fn probe(&self, options: &RedisOptions, needs_log: bool) -> Result<(), StoreError> {
+    async fn probe(&self, key_prefix: &str, needs_log: bool) -> Result<(), StoreError> {
         let slots = match &self.servers {
             Servers::One(_) => vec![None],
-            Servers::Cluster(router) => router.probe_slots(Instant::now() + options.timeout).await?,
+            Servers::Cluster(router) => router.probe_slots(Instant::now() + self.timeout).await?,
         };
         let call = async |request: EncodedRequest| {
             let slot = request.keys().next().and_then(|key| self.slot_of(key));
-            Ok(self.call(request, slot, Instant::now() + options.timeout).await?)
+            Ok(self.call(request, slot, Instant::now() + self.timeout).await?)
         };
-        let probes = slots.iter().map(|slot| check_writes(&options.key_prefix, *slot, needs_log, call));
+        let probes = slots.iter().map(|slot| check_writes(key_prefix, *slot, needs_log, call));
         join_all(probes).await.into_iter().collect()
     }
 

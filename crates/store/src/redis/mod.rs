@@ -33,7 +33,7 @@ use std::sync::Arc;
 use engine::{Charge, Charges, Outcome, Outcomes, Reset, SHOWN_SLOTS, Store, StoreError};
 use futures_util::future::join_all;
 
-use self::backends::Backends;
+use self::backends::{Backends, Place};
 use self::node::CallMode;
 use self::rows::SideConnection;
 use self::script::EncodedRequest;
@@ -44,7 +44,9 @@ use base::clock::SystemClock;
 
 pub use backends::{BackendStatus, StoreFailure};
 pub use error::OptionsError;
-pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
+pub use options::{
+    Credentials, HomeOptions, Password, RedisOptions, SentinelOptions, ServerOptions, Topology,
+};
 pub use plain_counters::PlainCounters;
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use row_puts::{RowTotals, decide_puts};
@@ -69,7 +71,7 @@ struct Handle {
     backends: Arc<Backends>,
     /// The batchers and everything that they need.
     tasks: Arc<Tasks>,
-    /// Requests over both backends, or over several slots of one. They finish even if the caller is gone, so that no
+    /// Requests over several backends, or over several slots of one. They finish even if the caller is gone, so that no
     /// charge stays recorded by mistake.
     requests: Tasks,
     side_calls: SideConnection,
@@ -96,10 +98,11 @@ impl RedisStore {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
-        Self::with_observers(options, [Arc::clone(&observer), observer])
+        Self::with_observers(options, std::array::repeat(observer))
     }
 
-    /// Like [`new`](Self::new). The second observer is for the servers of one-second limits.
+    /// Like [`new`](Self::new). The second observer is for the servers of one-second limits, the third for those that
+    /// all regions share.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -108,7 +111,7 @@ impl RedisStore {
     /// Outside a tokio runtime.
     pub fn with_observers(
         options: &RedisOptions,
-        observers: [Arc<dyn Observer>; 2],
+        observers: [Arc<dyn Observer>; 3],
     ) -> Result<Self, OptionsError> {
         options.check()?;
         let tasks = Arc::new(Tasks::new());
@@ -176,7 +179,7 @@ impl RedisStore {
     }
 
     /// The servers known now, with the states of their breakers. A standalone server has an empty name, a cluster
-    /// primary its address. Servers for one-second limits have the prefix `per_second`.
+    /// primary its address. Servers of the other groups start with `per_second` or `home`.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         let nodes = self.handle.backends.nodes();
@@ -203,7 +206,7 @@ impl Reset for RedisStore {
         for (key, charge) in charges.iter() {
             let request = EncodedRequest::reset(key, &backends.options.key_prefix);
             let place = backends.place(charge, request.keys().next().unwrap_or_default());
-            had_units.push(backends.call(request, place, backends.deadline()).await?.was_reset()?);
+            had_units.push(backends.call(request, place, backends.deadline(place)).await?.was_reset()?);
         }
         Ok(had_units)
     }
@@ -212,7 +215,7 @@ impl Reset for RedisStore {
         let backends = &self.handle.backends;
         let request = EncodedRequest::replace(key, charge, &backends.options.key_prefix);
         let place = backends.place(charge, request.keys().next().unwrap_or_default());
-        backends.call(request, place, backends.deadline()).await?.replaced(charge)
+        backends.call(request, place, backends.deadline(place)).await?.replaced(charge)
     }
 
     async fn slot_ends(&self, key: &str, now_us: u64) -> Result<Vec<u64>, StoreError> {
@@ -232,12 +235,12 @@ impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let Handle { backends, requests, .. } = &*self.handle;
         let request = EncodedRequest::new(charges, &backends.options.key_prefix);
-        let deadline = backends.deadline();
         if let Some(node) = backends.only_node() {
+            let deadline = backends.deadline(Place::default());
             return node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges);
         }
         // Boxed because it is five times as large as the future above, and every decision would have its size.
-        Box::pin(reserve::decide(backends, requests, charges, request, deadline)).await
+        Box::pin(reserve::decide(backends, requests, charges, request)).await
     }
 }
 

@@ -25,6 +25,9 @@ pub struct RedisOptions {
     /// Servers for the counters of one-second limits; `None` if all counters are on the same servers. All other options
     /// apply to both.
     pub per_second: Option<ServerOptions>,
+    /// Servers for counters that all regions share, if there are any. All other options but the timeout
+    /// apply to them, too.
+    pub home: Option<HomeOptions>,
     /// For `rediss://`.
     pub tls: ClientTls,
     /// Comes before every key.
@@ -48,6 +51,14 @@ pub struct ServerOptions {
     pub urls: Vec<RedisUrl>,
     /// Override user and password in the URL.
     pub credentials: Credentials,
+}
+
+/// Servers for counters of all regions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeOptions {
+    pub servers: ServerOptions,
+    /// Decision timeout, instead of [`RedisOptions::timeout`].
+    pub timeout: Duration,
 }
 
 /// How many servers there are, and how they are discovered.
@@ -106,6 +117,7 @@ impl Default for RedisOptions {
             urls: vec!["redis://127.0.0.1:6379".parse().expect("a valid URL")],
             credentials: Credentials::default(),
             per_second: None,
+            home: None,
             tls: ClientTls::default(),
             key_prefix: "ratelimitd:".to_owned(),
             timeout: Duration::from_millis(15),
@@ -131,8 +143,17 @@ impl fmt::Debug for Password {
 impl RedisOptions {
     /// The options of the servers for one-second limits.
     pub(super) fn of_per_second(&self) -> Option<Self> {
-        let ServerOptions { topology, urls, credentials } = self.per_second.clone()?;
-        Some(Self { topology, urls, credentials, per_second: None, ..self.clone() })
+        Some(self.with_servers(self.per_second.clone()?))
+    }
+
+    /// The options of the servers for all regions.
+    pub(super) fn of_home(&self) -> Option<Self> {
+        let HomeOptions { servers, timeout } = self.home.clone()?;
+        Some(Self { timeout, ..self.with_servers(servers) })
+    }
+
+    fn with_servers(&self, ServerOptions { topology, urls, credentials }: ServerOptions) -> Self {
+        Self { topology, urls, credentials, ..self.clone() }
     }
 
     /// Checks the options that must be at least 1. The settings check the other ranges of the breaker's options.

@@ -376,6 +376,7 @@ fn what_the_rules_do_not_have_is_a_warning() {
         hashing: engine::ValueHashing::NONE,
         directory: RuleDirectory::YamlFiles,
         calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+        has_home: false,
     };
     let rules = load(&[folder.path().join("rules.txt")], options).expect("valid rules").rules;
     let warnings = |name: &str, text: String| {

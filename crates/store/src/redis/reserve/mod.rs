@@ -25,12 +25,15 @@ pub(super) async fn decide(
     tasks: &Tasks,
     charges: &Charges,
     request: EncodedRequest,
-    deadline: Instant,
 ) -> Result<Outcomes, StoreError> {
     let mut places = backends.places(charges.values(), &request);
     let place = places.next().unwrap_or_default();
-    let have_one_place = places.all(|other| other == place);
-    drop(places);
+    let (mut have_one_place, mut timeout) = (true, backends.timeout(place));
+    for other in places {
+        have_one_place &= other == place;
+        timeout = timeout.max(backends.timeout(other));
+    }
+    let deadline = Instant::now() + timeout;
     let parts = if have_one_place {
         match backends.call(request, place, deadline).await {
             Ok(answer) => return answer.outcomes(charges),

@@ -29,7 +29,7 @@ const UNDO_ROUND_TRIPS: u32 = 2;
 pub(super) struct SplitRequest {
     backends: Arc<Backends>,
     charges: Charges,
-    /// The caller gets an answer by this time.
+    /// The caller's answer comes by this time. Parts with a shorter timeout end sooner.
     deadline: Instant,
 }
 
@@ -117,7 +117,8 @@ impl SplitRequest {
     async fn decide_place(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
         let request = EncodedRequest::new(charges, &self.backends.options.key_prefix);
         let place = self.backends.places(charges.values(), &request).next().unwrap_or_default();
-        let answer = self.backends.call(request, place, self.deadline).await?;
+        let deadline = self.deadline.min(self.backends.deadline(place));
+        let answer = self.backends.call(request, place, deadline).await?;
         Ok(answer.outcomes(charges)?)
     }
 
@@ -176,7 +177,7 @@ impl SplitRequest {
         let (_, charge) = self.charges.get(index);
         let backends = &*self.backends;
         let place = backends.places(std::iter::once(charge), &undo).next().unwrap_or_default();
-        let timeouts = ConnectTimeouts::new(backends.options.timeout);
+        let timeouts = ConnectTimeouts::new(backends.timeout(place));
         let time = timeouts.at_least(LEAST_UNDO_TIME, UNDO_ROUND_TRIPS);
         let deadline = self.deadline.max(Instant::now() + time);
         let answer = backends.call(undo, place, deadline).await.map_err(StoreError::from);

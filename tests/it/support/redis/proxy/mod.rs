@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Redis;
 use crate::support::{ports, wait};
-use relay::{Conditions, Control, Relay};
+use relay::{Conditions, Control, Relay, Silence};
 
 mod relay;
 
@@ -53,12 +53,17 @@ impl Proxy {
 
     /// Delays every byte by these times, from now on.
     pub fn delay(&self, to_server: Duration, to_client: Duration) {
-        self.control(Control::Conditions(Conditions { to_server, to_client, silent: false }));
+        self.control(Control::Conditions(Conditions { to_server, to_client, ..Conditions::default() }));
     }
 
     /// Accepts connections and keeps them open, but holds all bytes until `restore`.
     pub fn blackhole(&self) {
-        self.control(Control::Conditions(Conditions { silent: true, ..Conditions::default() }));
+        self.control(Control::Conditions(Conditions { silent: Silence::Both, ..Conditions::default() }));
+    }
+
+    /// Holds the answers until `restore`. Requests arrive.
+    pub fn hold_answers(&self) {
+        self.control(Control::Conditions(Conditions { silent: Silence::Answers, ..Conditions::default() }));
     }
 
     /// Closes every open connection. New connections are accepted.
@@ -120,6 +125,8 @@ fn faults_begin_and_end() {
 
     proxy.blackhole();
     ping(&proxy, short).expect_err("nothing comes back");
+    proxy.hold_answers();
+    ping(&proxy, short).expect_err("no answer comes back");
     proxy.refuse();
     assert!(ping(&proxy, long).expect_err("the port is closed").is_connection_refusal());
     proxy.restore();

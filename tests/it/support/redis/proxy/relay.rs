@@ -21,8 +21,16 @@ const IN_FLIGHT: usize = 1024;
 pub struct Conditions {
     pub to_server: Duration,
     pub to_client: Duration,
-    /// Connections stay open, and nothing arrives on either side.
-    pub silent: bool,
+    pub silent: Silence,
+}
+
+/// Where nothing arrives, although connections stay open.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Silence {
+    #[default]
+    None,
+    Answers,
+    Both,
 }
 
 /// The commands of the test.
@@ -98,15 +106,19 @@ async fn connect(
     mut conditions: watch::Receiver<Conditions>,
 ) -> io::Result<()> {
     // While the proxy is silent, the server does not see new connections either.
-    let _ = conditions.wait_for(|conditions| !conditions.silent).await;
+    let _ = conditions.wait_for(|conditions| conditions.silent != Silence::Both).await;
     let upstream = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     upstream.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = upstream.into_split();
     tokio::try_join!(
-        pump(from_client, to_server, conditions.clone(), |conditions| conditions.to_server),
-        pump(from_server, to_client, conditions.clone(), |conditions| conditions.to_client),
+        pump(from_client, to_server, conditions.clone(), |conditions| {
+            (conditions.to_server, conditions.silent == Silence::Both)
+        }),
+        pump(from_server, to_client, conditions.clone(), |conditions| {
+            (conditions.to_client, conditions.silent != Silence::None)
+        }),
     )?;
     Ok(())
 }
@@ -116,7 +128,8 @@ async fn pump(
     mut source: impl AsyncRead + Unpin,
     mut sink: impl AsyncWrite + Unpin,
     mut conditions: watch::Receiver<Conditions>,
-    delay: impl Fn(&Conditions) -> Duration,
+    // The delay, and whether bytes are held.
+    fault: impl Fn(&Conditions) -> (Duration, bool) + Copy,
 ) -> io::Result<()> {
     let (pieces, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(IN_FLIGHT);
     let departures = conditions.clone();
@@ -124,7 +137,7 @@ async fn pump(
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let length = source.read(&mut buffer).await?;
-            let arrival = Instant::now() + delay(&departures.borrow());
+            let arrival = Instant::now() + fault(&departures.borrow()).0;
             if length == 0 || pieces.send((arrival, buffer[..length].to_vec())).await.is_err() {
                 return Ok::<_, io::Error>(());
             }
@@ -133,7 +146,7 @@ async fn pump(
     let write = async {
         while let Some((arrival, piece)) = due.recv().await {
             tokio::time::sleep_until(arrival).await;
-            let _ = conditions.wait_for(|conditions| !conditions.silent).await;
+            let _ = conditions.wait_for(|conditions| !fault(conditions).1).await;
             sink.write_all(&piece).await?;
         }
         sink.shutdown().await
