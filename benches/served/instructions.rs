@@ -33,10 +33,13 @@ struct Row {
 
 /// Every request is admitted, except for two rows that deny nearly every one: with keys that are known, and with a key
 /// that nobody had before, which only a limit of 0 denies.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 9] = [
     Row { name: "no rules", store: Store::None, ..ADMITTED },
     Row { name: "memory", store: Store::Memory, ..ADMITTED },
     Row { name: "Redis", store: Store::Redis, ..ADMITTED },
+    // Each key is too rare for a lease.
+    Row { name: "Redis, lease, cold keys", store: Store::Redis, options: ", lease: auto", ..ADMITTED },
+    Row { name: "Redis, lease, one key", store: Store::Redis, keys: 1, options: ", lease: auto", ..ADMITTED },
     Row { name: "memory, denied, 40 keys", limit: 1, unit: "day", keys: 40, is_denied: true, ..ADMITTED },
     Row {
         name: "memory, denied, new keys",

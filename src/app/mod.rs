@@ -228,8 +228,7 @@ impl App {
             deny_cache: counters.deny_cache_stats(),
             leases: counters.lease_stats(),
             releases: counters.release_stats(),
-            has_per_second: settings.store.kind == StoreKind::Redis
-                && settings.store.redis.per_second.is_some(),
+            has_per_second: settings.store.has_per_second(),
             has_home: settings.store.has_home(),
             has_traces: settings.traces.is_some(),
             ledger: ledger.clone(),

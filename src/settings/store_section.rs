@@ -70,6 +70,12 @@ impl Store {
     pub fn has_home(&self) -> bool {
         self.kind == StoreKind::Redis && self.redis.home.is_some()
     }
+
+    /// `true` if there is a Redis for counters of one-second limits.
+    #[must_use]
+    pub fn has_per_second(&self) -> bool {
+        self.kind == StoreKind::Redis && self.redis.per_second.is_some()
+    }
 }
 
 /// `true` if the counters of one request can be in several places.

@@ -41,6 +41,7 @@ mod outage;
 mod pauses;
 mod per_second;
 mod recipes;
+mod regions;
 mod replaced_counters;
 mod replay;
 mod row_stories;

@@ -9,8 +9,9 @@ use engine::{Charge, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Report
 use super::lender::Errand;
 use super::sizing::{self, LEAST_UNITS, Share};
 
-/// Unused units are returned after this long, or [`IDLE_GAPS`] if calls are rarer.
+/// Unused units are returned after this long at the earliest, and after this part of the horizon.
 const IDLE_US: u64 = 50_000;
+const IDLE_PARTS: u64 = 20;
 /// Usual gaps between calls in which unused units are kept.
 const IDLE_GAPS: u64 = 6;
 /// A new gap between calls counts as one of this many.
@@ -309,7 +310,9 @@ impl Lease {
     }
 
     fn is_idle(&self, now_us: u64) -> bool {
-        now_us.saturating_sub(self.spent_at_us) >= (self.gap_us * IDLE_GAPS).max(IDLE_US)
+        // Callers that wait for a distant store are not idle: a horizon is many times as long as a call.
+        let shortest_us = IDLE_US.max(self.horizon_us / IDLE_PARTS);
+        now_us.saturating_sub(self.spent_at_us) >= (self.gap_us * IDLE_GAPS).max(shortest_us)
     }
 
     /// `true` if nothing is held, asked for or used, so the lease can end.

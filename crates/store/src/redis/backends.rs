@@ -319,14 +319,17 @@ impl Backend {
     }
 }
 
+/// Slots stay with the counters that commands for operators read.
 fn is_per_second(charge: &Charge) -> bool {
-    charge.kernel.period_us() == Some(PERIOD_US)
+    charge.kernel.period_us() == Some(PERIOD_US) && charge.kernel.is_freed_by_time()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::algorithm::{Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+    use engine::algorithm::{
+        Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, Slots,
+    };
     use engine::{Charging, Cost, FailurePolicy, Pacing, Role};
 
     #[test]
@@ -348,5 +351,6 @@ mod tests {
             }
         }
         assert!(!is_here(Kernel::Blocked(Blocked::new(PERIOD_US))), "it has no counter");
+        assert!(!is_here(Kernel::Slots(Slots::new(5, PERIOD_US))));
     }
 }
