@@ -294,9 +294,9 @@ fn the_chart_refuses_values_that_cannot_work() {
         ("settings.store.redis.sentinel.password=secret", "RATELIMITD__STORE__REDIS__SENTINEL__PASSWORD"),
         (
             "settings.store.redis.per_second.url=redis://:secret@redis:6379",
-            "settings.store.redis.home.url=redis://:secret@redis:6379",
             "RATELIMITD__STORE__REDIS__PER_SECOND__URL",
         ),
+        ("settings.store.redis.home.url=redis://:secret@redis:6379", "RATELIMITD__STORE__REDIS__HOME__URL"),
         ("settings.secrets.key=0123456789abcdef0123456789abcdef", "in extraEnv as RATELIMITD__SECRETS__KEY"),
         ("exceptions.existingConfigMap=a,exceptions.volume.emptyDir.medium=Memory", "set one of files"),
         (
