@@ -1,5 +1,6 @@
 //! Waits for external processes, with a deadline. No test waits only for time to pass.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest time that a server needs to start, or to react to a change of its peer, on a slow and busy machine.
@@ -41,6 +42,15 @@ pub async fn until_async<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Opt
 pub fn expect(what: &str, mut probe: impl FnMut() -> bool) {
     let seen = until(PATIENCE, || probe().then_some(()));
     assert!(seen.is_some(), "not within {PATIENCE:?}: {what}");
+}
+
+/// Sets the flag when it is dropped, so that a load also ends if its test fails.
+pub struct EndAfter<'e>(pub &'e AtomicBool);
+
+impl Drop for EndAfter<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 /// Seconds since 1970 on the clock of the servers, to compare with the times in their answers.

@@ -9,7 +9,7 @@ use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::redis::sentinel::{MASTER, Monitored, SENTINEL_PASSWORD};
-use crate::support::wait;
+use crate::support::wait::{self, EndAfter};
 
 /// Calls the hot key until `end`, and tells each answer, with the second in which its call was sent.
 fn load(service: &Ratelimitd, end: &AtomicBool, mut told: impl FnMut(Code, u64)) {
@@ -120,13 +120,13 @@ descriptors:
                 admitted.fetch_add(u64::from(code == Code::Ok), SeqCst);
             });
         });
+        let _ends = EndAfter(&end);
         wait::expect("units of the process", || held(&service) >= 50);
         let held_before = held(&service);
         monitored.primary.stop();
         wait::expect("the new primary", || monitored.is_reported_primary(&monitored.replica));
         let before = admitted.load(SeqCst);
         wait::expect("decisions", || admitted.load(SeqCst) > before + 1_000);
-        end.store(true, SeqCst);
         held_before
     });
     wait::expect("unused units to return", || held(&service) == 0);

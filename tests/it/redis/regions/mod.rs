@@ -11,10 +11,11 @@ use crate::cli::counters::counters_of;
 use crate::redis::cluster::block_on;
 use crate::service::store_page::page;
 use crate::support::grpc::{Code, Rls, descriptor, request};
+use crate::support::http;
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::redis::proxy::Proxy;
-use crate::support::{http, wait};
+use crate::support::wait::{self, EndAfter};
 
 /// One way between a region and home.
 const ONE_WAY: Duration = Duration::from_millis(40);
@@ -115,18 +116,12 @@ impl Region {
 
 /// Loads all regions while `story` runs.
 fn under_load<T>(regions: &[&Region], story: impl FnOnce() -> T) -> T {
-    struct End<'e>(&'e AtomicBool);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, SeqCst);
-        }
-    }
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for region in regions {
             scope.spawn(|| region.load(&end));
         }
-        let _ends = End(&end);
+        let _ends = EndAfter(&end);
         story()
     })
 }
