@@ -61,18 +61,16 @@ impl<S: Store, C: Clock + Clone> Leased<S, C> {
         (Self { below, leases, clock, asks }, lender)
     }
 
-    /// Empty if nothing is set aside: portions are large.
     fn set_aside(&self, charges: &Charges, now_us: u64) -> Portions {
-        let mut portions = Portions::new();
-        for (index, charged) in charges.iter().enumerate().filter(|(index, _)| charges.is_leased(*index)) {
-            let (portion, ask) = self.leases.set_aside(charged, now_us);
-            self.send(ask);
-            if portion.is_some() {
-                portions.resize_with(charges.len(), || None);
-                portions[index] = portion;
+        let set_aside = |(index, charge)| {
+            if !charges.is_leased(index) {
+                return None;
             }
-        }
-        portions
+            let (portion, ask) = self.leases.set_aside(charge, now_us);
+            self.send(ask);
+            portion
+        };
+        charges.iter().enumerate().map(set_aside).collect()
     }
 
     fn send(&self, ask: Option<Errand>) {
@@ -162,7 +160,7 @@ impl<S: Store, C: Clock + Clone> Store for Leased<S, C> {
         }
         let sent_us = self.clock.now_us();
         let portions = self.set_aside(charges, sent_us);
-        if !portions.is_empty() {
+        if portions.iter().any(Option::is_some) {
             let all_covered = portions.iter().map(|portion| covered(portion.as_ref())).collect();
             if let Some(outcomes) = all_covered {
                 self.leases.decided(&portions, sent_us);
