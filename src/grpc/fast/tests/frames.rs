@@ -5,6 +5,7 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::super::tests::*;
+use super::raw_client::{GOAWAY, HEADERS, PREFACE, RST_STREAM, frame};
 use crate::grpc::head::MAX_HEADER_LIST_BYTES;
 use crate::grpc::tonic_server::MAX_CONCURRENT_STREAMS;
 use crate::grpc::tonic_server::MAX_READ_HEADER_BYTES;
@@ -15,10 +16,8 @@ use crate::net::unfinished::ARRIVES_WITHIN;
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0any text";
-const GOAWAY: u8 = 7;
 const ENHANCE_YOUR_CALM: &[u8] = b"\0\0\0\x0b";
 
 /// Kind and payload of each complete frame.
@@ -31,12 +30,6 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         bytes = rest;
     }
     frames
-}
-
-/// A frame with a payload of at most 255 bytes.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("a short payload");
-    [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
 }
 
 /// A client's end of a served connection, and the end of the service.
@@ -178,8 +171,6 @@ async fn a_client_that_calls_is_asked_for_no_ping() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_closed() {
-    const HEADERS: u8 = 1;
-    const RST_STREAM: u8 = 3;
     let (mut client, served) = raw_client(MAX_OPEN);
     // Three entries of HPACK's static table: `:method POST`, `:scheme http`, `:path /`.
     let pair = |stream| {

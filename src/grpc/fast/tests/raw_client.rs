@@ -4,17 +4,37 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::super::tests::*;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const GOAWAY: u8 = 7;
+pub(super) const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("a short payload");
-    [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A header with literal name and value.
+pub(super) fn literal(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
+    assert!(name.len() < 127 && value.len() < 127);
+    [vec![0], text(name), text(value)].concat()
+}
+
+/// Header block of a decision call; `authority` and `more` can be absent.
+pub(super) fn block(authority: Option<&str>, more: &[(&str, &str)]) -> Vec<u8> {
+    // HPACK's static table: `:method POST`, `:scheme http`.
+    let mut block = b"\x83\x86".to_vec();
+    block.extend(literal(":path", PATH));
+    block.extend(authority.map(|authority| literal(":authority", authority)).unwrap_or_default());
+    for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(more) {
+        block.extend(literal(name, value));
+    }
+    block
 }
 
 /// Headers of an answer.
@@ -39,7 +59,7 @@ impl RawClient {
     pub(super) async fn connect(server: Arc<ConnectionServer>) -> (Self, JoinHandle<()>) {
         let (mut pipe, theirs) = tokio::io::duplex(1024 * 1024);
         let served = spawn(server.serve(theirs, placement(), admitted_place()));
-        let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, b"")[..]].concat();
+        let greeting = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
         pipe.write_all(&greeting).await.expect("room in the pipe");
         (Self { pipe, next: 1, taken: 0, answer: Vec::new(), reasons: Vec::new() }, served)
     }
@@ -84,18 +104,7 @@ impl RawClient {
 
     /// Sends calls.
     pub(super) async fn send(&mut self, calls: u32) -> std::io::Result<()> {
-        let literal = |name: &str, value: &str| {
-            let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
-            [vec![0], text(name), text(value)].concat()
-        };
-        // HPACK's static table: `:method POST`, `:scheme http`.
-        let block = [
-            b"\x83\x86".to_vec(),
-            literal(":path", PATH),
-            literal(":authority", "server"),
-            literal("content-type", "application/grpc"),
-        ]
-        .concat();
+        let block = block(Some("server"), &[]);
         let mut sent = Vec::new();
         for _ in 0..calls {
             sent.extend(frame(HEADERS, END_HEADERS, self.next, &block));

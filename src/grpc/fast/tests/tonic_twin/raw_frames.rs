@@ -2,43 +2,15 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::super::raw_client::{
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, block, frame, literal,
+};
 use super::super::tonic_twin::*;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
 const PING: u8 = 6;
-const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A header with literal name and value.
-fn literal(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
-    assert!(name.len() < 127 && value.len() < 127);
-    [vec![0], text(name), text(value)].concat()
-}
-
-/// Header block of a decision call; `authority` and `more` can be absent.
-fn block(authority: Option<&str>, more: &[(&str, &str)]) -> Vec<u8> {
-    // HPACK's static table: `:method POST`, `:scheme http`.
-    let mut block = b"\x83\x86".to_vec();
-    block.extend(literal(":path", PATH));
-    block.extend(authority.map(|authority| literal(":authority", authority)).unwrap_or_default());
-    for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(more) {
-        block.extend(literal(name, value));
-    }
-    block
-}
 
 fn call_frames(block: &[u8]) -> Vec<u8> {
     [frame(HEADERS, END_HEADERS, 1, block), frame(DATA, END_STREAM, 1, &valid_request())].concat()
