@@ -265,7 +265,7 @@ pub enum LimitError {
     /// A hold above [`MAX_HOLD_US`].
     #[error("a slot is held for at most {} hours, found {hold}", MAX_HOLD_US / 3_600_000_000)]
     LongHold { hold: Period },
-    /// A concurrency limit with an option of other algorithms.
+    /// Concurrency does not work with this option.
     #[error("{option} does not work with concurrency: {reason}")]
     Concurrency { option: &'static str, reason: &'static str },
     /// A queue with `settle`.

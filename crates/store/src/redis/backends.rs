@@ -1,8 +1,7 @@
 //! Routes requests to their counters' backend. There is one backend, and perhaps one for the counters of one-second
 //! limits, and one for counters that all regions share.
 //!
-//! A backend is a single server, with or without sentinels, or a cluster; other modules do not depend on
-//! which.
+//! A backend is a single server, with or without sentinels, or a cluster. Only this module distinguishes them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -125,7 +125,7 @@ fn a_status_reports_the_limit_that_decides() {
     // A limit that is over comes before one that is within.
     assert_eq!(shares(vec![spec(10), spec(5)], 6), (Code::OverLimit, Some(5)));
     assert_eq!(shares(vec![spec(5), spec(10)], 6), (Code::OverLimit, Some(5)));
-    // Of two that never admit so many, the first.
+    // Neither limit can ever admit so many: the first decides.
     assert_eq!(shares(vec![spec(5), spec(4)], 6), (Code::OverLimit, Some(5)));
 }
 
