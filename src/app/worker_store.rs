@@ -73,7 +73,8 @@ impl Store for WorkerStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         match self {
             Self::Memory(store) => store.decide(charges).await,
-            Self::Redis { layered, .. } => layered.decide(charges).await,
+            // Boxed because this future would double every decision's future.
+            Self::Redis { layered, .. } => Box::pin(layered.decide(charges)).await,
         }
     }
 }
@@ -162,5 +163,21 @@ impl Reset for AuthoritativeStore {
             Some(redis) => redis.slot_ends(key, now_us).await,
             None => self.memory.slot_ends(key, now_us).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<L, F>(_: fn(&'static L, &'static Charges) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// `grpc/fast/decisions.rs` has the reason.
+    #[test]
+    fn the_future_of_the_layers_fits_into_a_small_block() {
+        let size = size_of_future(<Fallback<Answering, SystemClock> as Store>::decide);
+        assert!(size <= 1_024, "{size} bytes");
     }
 }

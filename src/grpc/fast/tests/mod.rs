@@ -46,10 +46,11 @@ use super::routed_calls::StreamPlaces;
 use super::undelivered::SlotAnswers;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{
-    CertificateRights, Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions, Rights,
+    CallOrigin, CertificateRights, Failures, Handler, OnInvalid, PauseEvents, Readiness, ResponseOptions,
+    Rights,
 };
 use crate::grpc::GrpcOptions;
-use crate::grpc::head::{CALL_TIMEOUT, PATH};
+use crate::grpc::head::{CALL_TIMEOUT, DecisionCall, PATH};
 use crate::grpc::other_services::other_services;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -61,7 +62,7 @@ use crate::net::listener::PortStream;
 use crate::net::socket::{ClientSocket, MovedFlag};
 use crate::net::{Admission, ConnectionBounds, UnfinishedBytes};
 use crate::telemetry::metrics::{DeniedKeys, Metrics, Port, Transport};
-use crate::telemetry::traces::Tracer;
+use crate::telemetry::traces::{CallSpan, Tracer};
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
@@ -243,6 +244,17 @@ fn valid_request() -> Bytes {
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let request = RateLimitRequest { domain: b"d".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     framed(0, &request.encode_to_vec())
+}
+
+/// `decisions.rs` has the reason. The future of a worker's store is 24 bytes larger.
+#[test]
+fn the_future_of_a_decision_fits_into_a_small_block() {
+    let metrics = Metrics::new(800_000).expect("different names");
+    let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+    let decisions = Decisions::new(handler(RuleSet::empty(), store, &metrics));
+    let (origin, span) = (CallOrigin::default(), CallSpan::default());
+    let future = decisions.answer(DecisionCall::ShouldRateLimit, Ok(valid_request()), origin, span);
+    assert!(size_of_val(&*future) <= 1_024 - 24, "{} bytes", size_of_val(&*future));
 }
 
 #[tokio::test(start_paused = true)]
