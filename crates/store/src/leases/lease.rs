@@ -14,6 +14,8 @@ const IDLE_US: u64 = 50_000;
 const IDLE_PARTS: u64 = 20;
 /// Usual gaps between calls in which unused units are kept.
 const IDLE_GAPS: u64 = 6;
+/// With fewer calls within its horizon, a key needs no lease: half as many as begin one.
+const RARE_GAPS: u64 = 2;
 /// A new gap between calls counts as one of this many.
 const AVERAGED_GAPS: u64 = 16;
 
@@ -160,11 +162,13 @@ impl Lease {
     /// Drops the units whose own places are over, and returns how many. Call it before units are spent: later places
     /// of a grant must not make up for ended ones.
     pub(super) fn lapse(&mut self, now_us: u64) -> u64 {
-        let (before, at_us) = (self.held_units(), self.latest_us(now_us));
+        let (at_us, mut lapsed) = (self.latest_us(now_us), 0);
         for held in self.held.iter_mut().filter(|held| held.end_us.is_none()) {
-            held.left = held.usable(&self.kernel, at_us);
+            let usable = held.usable(&self.kernel, at_us);
+            lapsed += held.left - usable;
+            held.left = usable;
         }
-        before - self.held_units()
+        lapsed
     }
 
     /// Sets usable units aside for a charge, as far as they suffice. A peek spends nothing, but one usable unit answers
@@ -315,9 +319,10 @@ impl Lease {
         now_us.saturating_sub(self.spent_at_us) >= (self.gap_us * IDLE_GAPS).max(shortest_us)
     }
 
-    /// `true` if nothing is held, asked for or used, so the lease can end.
+    /// `true` if nothing is held or asked for, and calls are too rare, so the lease can end.
     pub(super) fn is_over(&self, now_us: u64) -> bool {
-        self.held.is_empty() && self.asks_from_us != u64::MAX && self.is_idle(now_us)
+        let is_rare = self.gap_us > self.horizon_us / RARE_GAPS;
+        self.held.is_empty() && self.asks_from_us != u64::MAX && (is_rare || self.is_idle(now_us))
     }
 }
 

@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 
 use self::lease::{Portion, free};
 use self::lender::{Errand, WAITING_ASKS};
+use self::table::Contribution;
 
 pub use lender::Lender;
 pub use table::{LeaseStats, Leases};
@@ -41,6 +42,15 @@ pub struct Leased<S, C> {
 
 /// One per charge: what the leases contribute.
 type Portions = SmallVec<[Option<Portion>; 2]>;
+
+/// What the leases contribute to a request.
+enum Prepared {
+    /// No units. `true`: the leases need to hear the answer.
+    Nothing(bool),
+    /// All units.
+    Decided(Outcomes),
+    Partly(Portions),
+}
 
 /// The outcome if borrowed units cover the charge.
 fn covered(portion: Option<&Portion>) -> Option<Outcome> {
@@ -61,20 +71,34 @@ impl<S: Store, C: Clock + Clone> Leased<S, C> {
         (Self { below, leases, clock, asks }, lender)
     }
 
-    fn set_aside(&self, charges: &Charges, now_us: u64) -> Portions {
-        let set_aside = |(index, charge)| {
-            if !charges.is_leased(index) {
-                return None;
+    /// Not part of the future, which would be larger for every request.
+    fn set_aside(&self, charges: &Charges, now_us: u64) -> Prepared {
+        let (mut portions, mut is_hot) = (Portions::new(), false);
+        for (index, charged) in charges.iter().enumerate() {
+            let mut found = Contribution::default();
+            if charges.is_leased(index) {
+                found = self.leases.set_aside(charged, charges.len() == 1, now_us);
             }
-            let (portion, ask) = self.leases.set_aside(charge, now_us);
-            self.send(ask);
-            portion
-        };
-        charges.iter().enumerate().map(set_aside).collect()
+            if let Some(ask) = found.ask {
+                self.send(ask);
+            }
+            is_hot |= found.is_hot;
+            portions.push(found.portion);
+        }
+        if portions.iter().all(Option::is_none) {
+            return Prepared::Nothing(is_hot);
+        }
+        match portions.iter().map(|portion| covered(portion.as_ref())).collect() {
+            Some(outcomes) => {
+                self.leases.decided(&portions, now_us);
+                Prepared::Decided(outcomes)
+            }
+            None => Prepared::Partly(portions),
+        }
     }
 
-    fn send(&self, ask: Option<Errand>) {
-        let Some(unsent) = ask.and_then(|ask| self.asks.try_send(ask).err()) else { return };
+    fn send(&self, ask: Errand) {
+        let Err(unsent) = self.asks.try_send(ask) else { return };
         let now_us = self.clock.now_us();
         self.leases.answered(&unsent.into_inner(), Err(&StoreError::Overloaded), (now_us, now_us));
     }
@@ -98,7 +122,9 @@ impl<S: Store, C: Clock + Clone> Leased<S, C> {
             let taken = charge.cost.taken() - portion.map_or(0, |portion| portion.units);
             let recorded = if charge.is_recorded(outcome.verdict, is_denied) { taken } else { 0 };
             let (own, ask) = self.leases.hear(charged, (outcome, recorded), (sent_us, now_us));
-            self.send(ask);
+            if let Some(ask) = ask {
+                self.send(ask);
+            }
             if own > 0 || portion.is_some() {
                 free(charge, outcome, own);
             }
@@ -159,19 +185,18 @@ impl<S: Store, C: Clock + Clone> Store for Leased<S, C> {
             return self.below.decide(charges).await;
         }
         let sent_us = self.clock.now_us();
-        let portions = self.set_aside(charges, sent_us);
-        if portions.iter().any(Option::is_some) {
-            let all_covered = portions.iter().map(|portion| covered(portion.as_ref())).collect();
-            if let Some(outcomes) = all_covered {
-                self.leases.decided(&portions, sent_us);
-                return Ok(outcomes);
-            }
+        let is_hot = match self.set_aside(charges, sent_us) {
+            Prepared::Nothing(is_hot) => is_hot,
+            Prepared::Decided(outcomes) => return Ok(outcomes),
             // Boxed because this future would enlarge every decision's future.
-            return Box::pin(self.complete(charges, portions, sent_us)).await;
-        }
-        drop(portions);
+            Prepared::Partly(portions) => {
+                return Box::pin(self.complete(charges, portions, sent_us)).await;
+            }
+        };
         let mut outcomes = self.below.decide(charges).await?;
-        self.hear(charges, &[], &mut outcomes, sent_us);
+        if is_hot {
+            self.hear(charges, &[], &mut outcomes, sent_us);
+        }
         Ok(outcomes)
     }
 }

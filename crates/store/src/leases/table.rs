@@ -59,6 +59,24 @@ struct Cell {
     since_us: u64,
 }
 
+impl Cell {
+    fn is_hot(&self, hash: u64) -> bool {
+        self.hash == hash && self.calls >= HOT_CALLS
+    }
+}
+
+/// What the leases contribute to a charge. The default is a key that is not hot: the store decides it, and nothing
+/// remains to be done.
+#[derive(Debug, Default)]
+pub(super) struct Contribution {
+    /// Units set aside.
+    pub(super) portion: Option<Portion>,
+    /// `true` if the leases need to hear the store's answer.
+    pub(super) is_hot: bool,
+    /// Due now.
+    pub(super) ask: Option<Errand>,
+}
+
 #[derive(Debug)]
 struct Shard {
     leases: HashTable<Lease>,
@@ -74,17 +92,18 @@ impl Shard {
         }
     }
 
-    /// Counts a call for a key without a lease. Once the key is hot, returns when the first call was.
-    fn is_hot(&mut self, hash: u64, horizon_us: u64, now_us: u64) -> Option<u64> {
-        let cell = &mut self.cells[usize::try_from(hash >> 6).unwrap_or(usize::MAX) % CELLS];
+    fn cell(&mut self, hash: u64) -> &mut Cell {
+        &mut self.cells[usize::try_from(hash >> 6).unwrap_or(usize::MAX) % CELLS]
+    }
+
+    /// Counts a call for a key without a lease. Returns `true` if the key is hot.
+    fn count(&mut self, hash: u64, horizon_us: u64, now_us: u64) -> bool {
+        let cell = self.cell(hash);
         if now_us.saturating_sub(cell.since_us) >= horizon_us {
             *cell = Cell { hash, calls: 0, since_us: now_us };
         }
-        if cell.hash != hash {
-            return None;
-        }
-        cell.calls += 1;
-        (cell.calls >= HOT_CALLS).then(|| std::mem::take(cell).since_us)
+        cell.calls += u64::from(cell.hash == hash);
+        cell.is_hot(hash)
     }
 }
 
@@ -181,18 +200,32 @@ impl Leases {
         self.shards[usize::try_from(hash >> 32).unwrap_or(0) % SHARDS].lock()
     }
 
-    /// Sets units aside for a charge. Also returns an ask that is due.
+    /// Sets units aside for a charge, or spends them at once if they cover the request's only charge. Counts a call
+    /// for a key without a lease.
     pub(super) fn set_aside(
         &self,
         (key, charge): (&str, &Charge),
+        is_only: bool,
         now_us: u64,
-    ) -> (Option<Portion>, Option<Errand>) {
+    ) -> Contribution {
         let hash = self.hasher.hash_one(key);
-        let Shard { leases, stats, .. } = &mut *self.shard(hash);
-        let found = leases.find_mut(hash, |lease| *lease.key == *key);
-        let Some(lease) = found.filter(|lease| lease.kernel == charge.kernel) else { return (None, None) };
+        let mut shard = self.shard(hash);
+        let Shard { leases, stats, .. } = &mut *shard;
+        let Some(lease) = leases.find_mut(hash, |lease| *lease.key == *key) else {
+            let horizon_us = sizing::horizon_us(&charge.kernel, self.longest_us(key));
+            let is_hot = charge.cost.taken() > 0 && shard.count(hash, horizon_us, now_us);
+            return Contribution { is_hot, ..Contribution::default() };
+        };
+        // A lease of another kernel ends once it is idle.
+        if lease.kernel != charge.kernel {
+            return Contribution::default();
+        }
         stats.lapsed += lease.lapse(now_us);
-        (lease.set_aside(charge, now_us), lease.ask(now_us))
+        let portion = lease.set_aside(charge, now_us);
+        if let Some(portion) = portion.as_ref().filter(|portion| is_only && portion.outcome.is_some()) {
+            stats.spent += portion.units - lease.finish(portion, false, now_us);
+        }
+        Contribution { portion, is_hot: true, ask: lease.ask(now_us) }
     }
 
     /// Spends set aside units, or restores them. If their place or their lease is over, they lapse.
@@ -204,14 +237,16 @@ impl Leases {
         *if goes_back { &mut stats.lapsed } else { &mut stats.spent } += portion.units - back;
     }
 
-    /// The portions decided a request without the store.
+    /// The portions decided a request without the store. One that is alone was spent when it was set aside.
     pub(super) fn decided(&self, portions: &[Option<Portion>], now_us: u64) {
         self.decisions.fetch_add(1, Ordering::Relaxed);
-        portions.iter().flatten().for_each(|portion| self.finish(portion, false, now_us));
+        if portions.len() > 1 {
+            portions.iter().flatten().for_each(|portion| self.finish(portion, false, now_us));
+        }
     }
 
-    /// Records the answer to a charge from below, of which `recorded` units were recorded. A lease
-    /// begins if the key is hot. Returns the units that the process can still spend, and an ask that is due.
+    /// Records the answer to a charge from below, of which `recorded` units were recorded. A lease begins if the key
+    /// is hot. Returns the units that the process can still spend, and an ask that is due.
     pub(super) fn hear(
         &self,
         (key, charge): (&str, &Charge),
@@ -224,16 +259,14 @@ impl Leases {
         let mut shard = self.shard(hash);
         let Shard { leases, stats, .. } = &mut *shard;
         let Some(lease) = leases.find_mut(hash, |lease| *lease.key == *key) else {
-            let horizon_us = sizing::horizon_us(&charge.kernel, self.longest_us(key));
-            if let Some(heard) = heard.filter(|_| is_admitted)
-                && let Some(since_us) = shard.is_hot(hash, horizon_us, now_us)
+            if let Some(heard) = heard.filter(|_| is_admitted && shard.cell(hash).is_hot(hash))
                 && shard.leases.len() < LEASES_PER_SHARD
             {
+                let Cell { since_us, .. } = std::mem::take(shard.cell(hash));
                 self.begin(&mut shard, hash, (key, charge), (heard, since_us, now_us));
             }
             return (0, None);
         };
-        // A lease of another kernel ends once it is idle.
         if lease.kernel != charge.kernel {
             return (0, None);
         }

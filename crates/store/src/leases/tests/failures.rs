@@ -131,3 +131,31 @@ fn units_that_come_back_do_not_make_up_for_ended_places() {
     let stats = leases.stats();
     assert_eq!((stats.held, stats.spent, stats.lapsed), (10, 4, 6), "12 places are left");
 }
+
+#[test]
+fn a_lease_ends_once_calls_are_rare() {
+    let clock = Arc::new(ManualClock::at(T0));
+    let memory = memory(&clock);
+    let mut process = Process::new(&memory, &clock);
+    let one = hit("{a}", window(1_000), Charging::Prepaid);
+    let mut call = |count: u64, gap_us: u64| {
+        for _ in 0..count {
+            process.sweep();
+            process.decide(&[one]);
+            process.send_asks();
+            clock.set(clock.now_us() + gap_us);
+        }
+        process.sweep();
+        let stats = process.leases.stats();
+        (stats.keys, stats.decisions)
+    };
+    assert_eq!(call(3, 100_000), (0, 0), "three calls within the horizon");
+    assert_eq!(call(1, 100_000), (1, 0), "the fourth");
+    let (keys, decisions) = call(40, 100_000);
+    assert_eq!(keys, 1);
+    assert!(decisions > 20, "{decisions} of 40");
+    // Such gaps are usual, so the key is not idle.
+    let (keys, decisions) = call(40, 700_000);
+    assert_eq!(keys, 0);
+    assert_eq!(call(20, 700_000), (0, decisions), "cold");
+}
