@@ -2,10 +2,11 @@
 //! writer. Its memory is bounded: what does not fit is booked without its key.
 
 use std::mem;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use base::clock::Clock;
-use engine::{Booking, BookingMode, ChargedLimit, Decision, Limit, Plan};
+use engine::{BookedCharge, Booking, BookingMode, ChargedLimit, Decision, Limit, Outcome, Plan};
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 
@@ -87,9 +88,14 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    pub(super) fn add(&mut self, sums: Booking, of: (u64, u64)) {
-        self.sums += sums;
-        self.of = self.of.max(of);
+    pub(super) fn add<B>(&mut self, booking: B, of: (u64, u64))
+    where
+        Booking: AddAssign<B>,
+    {
+        self.sums += booking;
+        if of.0 >= self.of.0 {
+            self.of = of;
+        }
     }
 }
 
@@ -98,58 +104,69 @@ pub(super) struct Booked<'b> {
     pub(super) limit: &'b Arc<BookedLimit>,
     pub(super) key: &'b str,
     pub(super) mode: BookingMode,
-    pub(super) sums: Booking,
+    pub(super) charge: BookedCharge,
     /// The limit's number; 0 if unlimited.
     pub(super) number: u64,
 }
 
 impl<'b> Booked<'b> {
-    fn new(booked: &'b Arc<BookedLimit>, key: &'b str, limit: &Limit, sums: Booking) -> Self {
+    fn new(booked: &'b Arc<BookedLimit>, key: &'b str, limit: &Limit, charge: BookedCharge) -> Self {
         let number = if limit.spec.unlimited { 0 } else { limit.spec.requests_per_unit };
         let mode = BookingMode::of(limit);
-        Self { limit: booked, key, mode, sums, number }
+        Self { limit: booked, key, mode, charge, number }
     }
 }
 
 impl CellTable {
     fn book(&mut self, booked: &Booked<'_>, at_us: u64, max_keys: usize) {
-        let Booked { limit, key, mode, sums, number } = *booked;
-        let (second, of) = (at_us / 1_000_000, (at_us, number));
-        let at_s = second - second % QUARTER_S;
-        self.booked = self.booked.wrapping_add(sums.total());
-        let mut place = CellKey { limit: Arc::as_ptr(limit).addr(), at_s, mode, key };
-        if self.cells.len() >= max_keys && !self.cells.contains_key(&place) {
-            place.key = "";
-        }
-        if let Some(cell) = self.cells.get_mut(&place) {
-            cell.add(sums, of);
-        } else {
-            let CellKey { limit: address, key, .. } = place;
-            let place = CellKey { limit: address, at_s, mode, key: key.into() };
-            self.cells.insert(place, Cell { limit: Arc::clone(limit), sums, of });
-        }
+        let Booked { limit, key, mode, charge, number } = *booked;
+        let at_s = at_us / (QUARTER_S * 1_000_000) * QUARTER_S;
+        let place = CellKey { limit: Arc::as_ptr(limit).addr(), at_s, mode, key };
+        let cell = match self.cells.get_mut(&place) {
+            Some(cell) => cell,
+            None => self.add_cell(place, limit, max_keys),
+        };
+        cell.add(charge, (at_us, number));
+    }
+
+    /// Returns a new cell, or if there are too many, the one without a key. Not inlined: most bookings have a cell.
+    #[cold]
+    fn add_cell(&mut self, place: CellKey<&str>, limit: &Arc<BookedLimit>, max_keys: usize) -> &mut Cell {
+        let CellKey { limit: address, at_s, mode, key } = place;
+        let key = if self.cells.len() < max_keys { key.into() } else { Box::default() };
+        let place = CellKey { limit: address, at_s, mode, key };
+        let (limit, sums, of) = (Arc::clone(limit), Booking::default(), (0, 0));
+        self.cells.entry(place).or_insert(Cell { limit, sums, of })
     }
 }
 
 impl WorkerLedger {
-    /// Books a charge of a decision.
-    pub fn book(&self, limit: &Arc<BookedLimit>, decision: &Decision, charged: &ChargedLimit<'_>) {
-        let (sums, at_us) = decision.booking(charged);
+    /// Books a charge of a decision, with its outcome.
+    pub fn book(
+        &self,
+        limit: &Arc<BookedLimit>,
+        decision: &Decision,
+        (charged, outcome): (&ChargedLimit<'_>, &Outcome),
+    ) {
+        let (charge, at_us) = decision.booking(charged, outcome);
         let (key, _) = decision.charged_counter(charged.index);
-        self.add(&Booked::new(limit, key, charged.limit, sums), at_us);
+        self.add(&Booked::new(limit, key, charged.limit, charge), at_us);
     }
 
     /// Books a charge of a request that failed.
     pub fn book_failure(&self, limit: &Arc<BookedLimit>, plan: &Plan, charged: &ChargedLimit<'_>) {
         let (key, charge) = plan.charges.get(charged.index);
-        self.add(&Booked::new(limit, key, charged.limit, Booking::of_failure(charge)), None);
+        self.add(&Booked::new(limit, key, charged.limit, BookedCharge::of_failure(charge)), None);
     }
 
     /// Books at the store's time, or if it did not answer, at the process's.
     pub(super) fn add(&self, booked: &Booked<'_>, at_us: Option<u64>) {
-        let Some(worker) = self.0.as_ref().filter(|_| booked.sums != Booking::default()) else { return };
+        let total = booked.charge.total();
+        let Some(worker) = self.0.as_ref().filter(|_| total > 0) else { return };
         let at_us = at_us.unwrap_or_else(|| worker.clock.now_us());
-        worker.table.lock().book(booked, at_us, worker.max_keys);
+        let mut table = worker.table.lock();
+        table.booked = table.booked.wrapping_add(total);
+        table.book(booked, at_us, worker.max_keys);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{Clock, ManualClock};
-use engine::{Booking, BookingMode};
+use engine::{BookedCharge, Booking, BookingMode};
 use flate2::read::GzDecoder;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -54,10 +54,10 @@ impl Process {
     }
 
     fn book(&self, worker: usize, limit: usize, key: &str, units: u64, at_us: u64) {
-        let sums = Booking { ok: 1, units, ..Booking::default() };
+        let charge = BookedCharge { ok: true, units, ..BookedCharge::default() };
         let key = format!("{{d|k={key}}}#fw:60/60000000");
         let mode = BookingMode::Enforced;
-        let booked = Booked { limit: &self.limits[limit], key: &key, mode, sums, number: 10 };
+        let booked = Booked { limit: &self.limits[limit], key: &key, mode, charge, number: 10 };
         self.workers[worker].add(&booked, Some(at_us));
     }
 

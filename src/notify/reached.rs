@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use base::clock::Clock;
-use engine::{ChargedLimit, Decision, Level, LimitSpec, OnOver, Share};
+use engine::{ChargedLimit, Decision, Level, LimitSpec, OnOver, Outcome, Share};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -99,10 +99,11 @@ impl Notices {
 }
 
 impl WorkerNotices {
-    /// Queues shares that a charge's counter reached, except known ones. For limits with `notify`.
-    pub fn look(&self, decision: &Decision, charged: &ChargedLimit<'_>) {
+    /// Queues shares that the counter of a charge with this outcome reached, except known ones. For limits with
+    /// `notify`.
+    pub fn look(&self, decision: &Decision, charged: &ChargedLimit<'_>, outcome: &Outcome) {
         let Some(worker) = &self.0 else { return };
-        if let Some(level) = decision.level(charged) {
+        if let Some(level) = decision.level(charged, outcome) {
             worker.look(decision, charged, level);
         }
     }

@@ -27,7 +27,7 @@ pub use limit::spec::{
     ReserveError, Scope, Tier,
 };
 pub use limit::{Limit, LimitId, Quantity, TierLimit};
-pub use request::decision::booking::{Booking, BookingMode};
+pub use request::decision::booking::{BookedCharge, BookedUnits, Booking, BookingMode};
 pub use request::decision::level::Level;
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use request::hold::{Hold, LONGEST_HOLD};

@@ -64,10 +64,10 @@ impl LimitMeters {
         for (charged, result) in decision.charges() {
             let Some(meter) = self.meter(charged.limit) else { continue };
             if let Some(limit) = &meter.booked {
-                ledger.book(limit, decision, &charged);
+                ledger.book(limit, decision, (&charged, result.outcome));
             }
             if !charged.limit.spec.notify.is_empty() {
-                notices.look(decision, &charged);
+                notices.look(decision, &charged, result.outcome);
             }
             if let Some(slots) = &meter.slots {
                 slots.record(decision, &charged, result.outcome);

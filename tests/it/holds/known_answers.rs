@@ -6,7 +6,8 @@ use std::time::Duration;
 use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::{
-    Caller, Charges, Code, Decision, Descriptor, Enforcement, Hold, Outcomes, Plan, Receipt, Request, RuleSet,
+    BookedUnits, Caller, Charges, Code, Decision, Descriptor, Enforcement, Hold, Outcomes, Plan, Receipt,
+    Request, RuleSet,
 };
 
 use crate::rules;
@@ -195,14 +196,15 @@ descriptors:
 fn the_ledger_books_the_estimate_and_the_difference() {
     let mut story = story(in_memory(), 0);
     let booked = |decision: &Decision| {
-        let (charged, _) = decision.charges().next().expect("a charge");
-        let booking = decision.booking(&charged).0;
-        (booking.ok, booking.units, booking.back)
+        let (charged, result) = decision.charges().next().expect("a charge");
+        let booked = decision.booking(&charged, result.outcome).0;
+        (booked.ok, booked.units, booked.kind)
     };
-    for (tenant, actual, difference) in [("a", 150, (0, 0, 250)), ("b", 900, (0, 500, 0))] {
+    let (recorded, back) = (BookedUnits::Recorded, BookedUnits::Back);
+    for (tenant, actual, difference) in [("a", 150, (false, 250, back)), ("b", 900, (false, 500, recorded))] {
         let descriptor = |units| vec![hits(&format!("fixed={tenant}"), units)];
         let (reserved, id) = story.reserve(T0, descriptor(400), 60);
-        assert_eq!(booked(&reserved), (1, 400, 0));
+        assert_eq!(booked(&reserved), (true, 400, recorded));
         let settled = story.commit(T0, &id.expect("it fits"), descriptor(actual)).expect("the first commit");
         assert_eq!(booked(&settled), difference);
     }

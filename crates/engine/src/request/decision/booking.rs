@@ -11,9 +11,9 @@ use crate::request::plan::ChargedLimit;
 use crate::request::plan::charge::Charge;
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::SettleResult;
-use crate::request::store::DecidedBy;
+use crate::request::store::{DecidedBy, Outcome};
 
-/// Requests and units of a counter, or the sum of such numbers.
+/// Sums of requests and units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Booking {
     /// Admitted requests with a charge that fits. Neither a peek nor a settle is one, nor is the charge after a check
@@ -34,6 +34,28 @@ pub struct Booking {
     pub unknown: u64,
 }
 
+/// What a charge adds to a [`Booking`]: a request or none, and units of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BookedCharge {
+    /// Adds 1 to [`Booking::ok`].
+    pub ok: bool,
+    /// Adds 1 to [`Booking::over`].
+    pub over: bool,
+    pub units: u64,
+    pub kind: BookedUnits,
+}
+
+/// The number of a [`Booking`] that units add to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BookedUnits {
+    #[default]
+    Recorded,
+    Back,
+    Refused,
+    Policy,
+    Unknown,
+}
+
 /// Whether a booked limit can deny.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BookingMode {
@@ -52,12 +74,36 @@ impl Booking {
         let Self { ok, over, units, back, refused, policy, unknown } = *self;
         [over, units, back, refused, policy, unknown].into_iter().fold(ok, u64::wrapping_add)
     }
+}
 
+impl BookedCharge {
     /// Books a charge whose request failed.
     #[must_use]
     pub fn of_failure(charge: &Charge) -> Self {
         let units = if charge.kernel.has_counter() { charge.cost.units().unsigned_abs() } else { 0 };
-        Self { unknown: units, ..Self::default() }
+        Self { units, kind: BookedUnits::Unknown, ..Self::default() }
+    }
+
+    /// Requests and units together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        u64::from(self.ok) + u64::from(self.over) + self.units
+    }
+}
+
+/// The units saturate. Nobody sends 2^64 requests.
+impl AddAssign<BookedCharge> for Booking {
+    fn add_assign(&mut self, charge: BookedCharge) {
+        self.ok += u64::from(charge.ok);
+        self.over += u64::from(charge.over);
+        let sum = match charge.kind {
+            BookedUnits::Recorded => &mut self.units,
+            BookedUnits::Back => &mut self.back,
+            BookedUnits::Refused => &mut self.refused,
+            BookedUnits::Policy => &mut self.policy,
+            BookedUnits::Unknown => &mut self.unknown,
+        };
+        *sum = sum.saturating_add(charge.units);
     }
 }
 
@@ -98,12 +144,11 @@ impl BookingMode {
 }
 
 impl Decision {
-    /// Returns what the ledger books for a charge, and the time by the store's clock in microseconds since the epoch;
-    /// `None` if the store did not decide.
+    /// Returns what the ledger books for a charge with this outcome, and the time by the store's clock in microseconds
+    /// since the epoch; `None` if the store did not decide.
     #[must_use]
-    pub fn booking(&self, charged: &ChargedLimit<'_>) -> (Booking, Option<u64>) {
+    pub fn booking(&self, charged: &ChargedLimit<'_>, outcome: &Outcome) -> (BookedCharge, Option<u64>) {
         let charge = self.plan.charges.charge(charged.index);
-        let outcome = &self.outcomes.by_charge[charged.index];
         let is_denied = self.shadowed || self.overall == Code::OverLimit;
         let at_us = outcome.decided_by.snapshot().map(|snapshot| snapshot.now_us);
         let booking = if let Some(settle) = self.settle(charged.index) {
@@ -118,41 +163,40 @@ impl Decision {
     }
 }
 
-fn of_settle(charge: &Charge, result: SettleResult) -> Booking {
-    let (units, back) = (charge.cost.taken(), charge.cost.refunded());
-    match result {
-        _ if !charge.kernel.has_counter() => Booking::default(),
-        SettleResult::Charged | SettleResult::Unreadable => Booking { units, ..Booking::default() },
-        SettleResult::Returned => Booking { back, ..Booking::default() },
-        SettleResult::Kept => Booking::default(),
-        SettleResult::Lost => Booking::of_failure(charge),
-    }
+fn of_settle(charge: &Charge, result: SettleResult) -> BookedCharge {
+    let (units, kind) = match result {
+        _ if !charge.kernel.has_counter() => return BookedCharge::default(),
+        SettleResult::Charged | SettleResult::Unreadable => (charge.cost.taken(), BookedUnits::Recorded),
+        SettleResult::Returned => (charge.cost.refunded(), BookedUnits::Back),
+        SettleResult::Kept => return BookedCharge::default(),
+        SettleResult::Lost => return BookedCharge::of_failure(charge),
+    };
+    BookedCharge { units, kind, ..BookedCharge::default() }
 }
 
 /// The deny cache records nothing. Units that a store records late stay refused.
-fn of_denial(charge: &Charge, decided_by: DecidedBy, is_denied: bool) -> Booking {
-    let taken = charge.cost.taken();
+fn of_denial(charge: &Charge, decided_by: DecidedBy, is_denied: bool) -> BookedCharge {
+    let units = charge.cost.taken();
     // The request of a booked charge was counted at its check.
-    let over = u64::from(taken > 0 && charge.role != Role::Booked);
+    let over = units > 0 && charge.role != Role::Booked;
     let is_recorded = matches!(decided_by, DecidedBy::Store(_))
         && charge.kernel.has_counter()
         && charge.is_recorded(Verdict::Over, is_denied);
-    if is_recorded {
-        Booking { over, units: taken, ..Booking::default() }
-    } else {
-        Booking { over, refused: taken, ..Booking::default() }
-    }
+    let kind = if is_recorded { BookedUnits::Recorded } else { BookedUnits::Refused };
+    BookedCharge { ok: false, over, units, kind }
 }
 
-fn of_fitting(charge: &Charge, decided_by: DecidedBy, is_denied: bool, is_request: bool) -> Booking {
+fn of_fitting(charge: &Charge, decided_by: DecidedBy, is_denied: bool, is_request: bool) -> BookedCharge {
     if !charge.kernel.has_counter() || !charge.is_recorded(Verdict::Fits, is_denied) {
-        return Booking::default();
+        return BookedCharge::default();
     }
-    let (units, back) = (charge.cost.taken(), charge.cost.refunded());
-    match decided_by {
-        DecidedBy::Policy(_) => Booking { policy: units, unknown: back, ..Booking::default() },
-        DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Lease(_) => {
-            Booking { ok: u64::from(is_request && units > 0), units, back, ..Booking::default() }
-        }
-    }
+    let units = charge.cost.units();
+    let kind = match decided_by {
+        DecidedBy::Policy(_) if units < 0 => BookedUnits::Unknown,
+        DecidedBy::Policy(_) => BookedUnits::Policy,
+        _ if units < 0 => BookedUnits::Back,
+        DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Lease(_) => BookedUnits::Recorded,
+    };
+    let ok = is_request && units > 0 && kind == BookedUnits::Recorded;
+    BookedCharge { ok, over: false, units: units.unsigned_abs(), kind }
 }

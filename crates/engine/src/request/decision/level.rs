@@ -2,7 +2,7 @@
 
 use super::Decision;
 use crate::request::plan::ChargedLimit;
-use crate::request::store::{CounterSnapshot, DecidedBy};
+use crate::request::store::{CounterSnapshot, DecidedBy, Outcome};
 
 /// How full a counter is, if a share of `notify` is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,24 +18,24 @@ pub struct Level {
 }
 
 impl Decision {
-    /// Returns how full a charge's counter is after the decision, if it reaches the smallest share of `notify`. `None`
-    /// in shadow mode, for a limit of 0, and if the store did not decide.
+    /// Returns how full the counter of a charge with this outcome is after the decision, if it reaches the smallest
+    /// share of `notify`. `None` in shadow mode, for a limit of 0, and if the store did not decide.
     #[must_use]
-    pub fn level(&self, charged: &ChargedLimit<'_>) -> Option<Level> {
-        let outcome = &self.outcomes.by_charge[charged.index];
+    pub fn level(&self, charged: &ChargedLimit<'_>, outcome: &Outcome) -> Option<Level> {
+        let (limit, report) = (charged.limit, outcome.report);
+        let of = limit.spec.capacity();
+        let used = of.saturating_sub(report.remaining).saturating_add(report.over_by);
+        // First, because most counters are below it.
+        if !limit.spec.notify.iter().next()?.is_reached(used, of) {
+            return None;
+        }
         let (DecidedBy::Store(CounterSnapshot { now_us, reading })
         | DecidedBy::Lease(CounterSnapshot { now_us, reading })) = &outcome.decided_by
         else {
             return None;
         };
         let kernel = &self.plan.charges.charge(charged.index).kernel;
-        let of = kernel.max_cost();
-        // What remains of a limit of 0 may be its burst.
-        let used = of.saturating_sub(outcome.report.remaining).saturating_add(outcome.report.over_by);
-        let smallest = charged.limit.spec.notify.iter().next()?;
-        if charged.limit.shadow || !smallest.is_reached(used, of) {
-            return None;
-        }
-        Some(Level { used, of, now_us: *now_us, window_us: kernel.window_us(reading) })
+        let is_told = !limit.shadow && kernel.has_counter();
+        is_told.then(|| Level { used, of, now_us: *now_us, window_us: kernel.window_us(reading) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::booking::{Booking, BookingMode};
+use super::booking::{BookedCharge, Booking, BookingMode};
 use super::level::Level;
 use super::*;
 use crate::limit::algorithm::{CounterReading, LogReading, Report, SlidingLog, State};
@@ -325,8 +325,8 @@ fn a_level_is_told_from_the_smallest_share_on() {
     let limits = |units| vec![LimitSpec { notify, ..spec(units) }];
     let level = |service: &mut Service, hits| {
         let decision = service.decide(&["user"], hits);
-        let (charged, _) = decision.charges().next().expect("a charge");
-        decision.level(&charged)
+        let (charged, result) = decision.charges().next().expect("a charge");
+        decision.level(&charged, result.outcome)
     };
     let mut service = Service::new(vec![("user", rule(limits(10)))]);
     assert_eq!(level(&mut service, 4), None);
@@ -338,7 +338,14 @@ fn a_level_is_told_from_the_smallest_share_on() {
 }
 
 fn bookings(decision: &Decision) -> Vec<Booking> {
-    decision.charges().map(|(charged, _)| decision.booking(&charged).0).collect()
+    decision.charges().map(|(charged, result)| sum(decision.booking(&charged, result.outcome).0)).collect()
+}
+
+fn sum(charge: BookedCharge) -> Booking {
+    let mut sum = Booking::default();
+    sum += charge;
+    assert_eq!(charge.total(), sum.total());
+    sum
 }
 
 /// Limits of 5. A denied request records its postpaid hits, and a limit of 0 records none.
@@ -365,8 +372,8 @@ fn the_ledger_books_what_was_recorded_apart_from_what_was_refused() {
     ] {
         let decision = service.decide_all(descriptors);
         assert_eq!(bookings(&decision), expected, "{:?}", decision.plan.charges);
-        let (charged, _) = decision.charges().next().expect("a charge");
-        assert_eq!(decision.booking(&charged).1, Some(NOW_US));
+        let (charged, result) = decision.charges().next().expect("a charge");
+        assert_eq!(decision.booking(&charged, result.outcome).1, Some(NOW_US));
     }
 }
 
@@ -381,16 +388,18 @@ fn the_ledger_books_unknown_units_apart_if_the_store_did_not_decide() {
     };
     admitted.outcomes.by_charge[0].decided_by = policy;
     assert_eq!(bookings(&admitted), [Booking { policy: 3, ..none }]);
-    let (charged, _) = admitted.charges().next().expect("a charge");
-    assert_eq!(admitted.booking(&charged).1, None);
-    assert_eq!(Booking::of_failure(admitted.plan.charges.charge(0)), Booking { unknown: 3, ..none });
+    let (charged, result) = admitted.charges().next().expect("a charge");
+    assert_eq!(admitted.booking(&charged, result.outcome).1, None);
+    let failed =
+        |decision: &Decision, charge| sum(BookedCharge::of_failure(decision.plan.charges.charge(charge)));
+    assert_eq!(failed(&admitted, 0), Booking { unknown: 3, ..none });
     let mut returned = service.decide_all(vec![Descriptor { is_refund: true, ..descriptor("late", 2) }]);
     returned.outcomes.by_charge[0].decided_by = policy;
     assert_eq!(bookings(&returned), [Booking { unknown: 2, ..none }]);
     let mut denied = service.decide(&["late", "none"], 9);
     denied.outcomes.by_charge[0].decided_by = DecidedBy::DenyCache(known);
     assert_eq!(bookings(&denied)[0], Booking { over: 1, refused: 9, ..none }, "it records nothing");
-    assert_eq!(Booking::of_failure(denied.plan.charges.charge(1)), none);
+    assert_eq!(failed(&denied, 1), none);
 }
 
 /// A check reserves 4. The request of a charge was counted at its check.
@@ -439,4 +448,6 @@ fn a_booking_is_of_the_mode_of_its_limit_and_sums_saturate() {
         sum,
         Booking { ok: 2, over: 4, units: u64::MAX, back: 8, refused: 10, policy: 12, unknown: 14 }
     );
+    sum += BookedCharge { units: 1, over: true, ..BookedCharge::default() };
+    assert_eq!((sum.units, sum.over), (u64::MAX, 5));
 }
