@@ -185,14 +185,16 @@ impl<S: Store, C: Clock + Clone> Store for Leased<S, C> {
             return self.below.decide(charges).await;
         }
         let sent_us = self.clock.now_us();
-        let is_hot = match self.set_aside(charges, sent_us) {
-            Prepared::Nothing(is_hot) => is_hot,
+        // Boxed because this future would enlarge every decision's future. For the same reason no arm awaits: the
+        // future would then contain `Prepared`.
+        let (is_hot, completing) = match self.set_aside(charges, sent_us) {
+            Prepared::Nothing(is_hot) => (is_hot, None),
             Prepared::Decided(outcomes) => return Ok(outcomes),
-            // Boxed because this future would enlarge every decision's future.
-            Prepared::Partly(portions) => {
-                return Box::pin(self.complete(charges, portions, sent_us)).await;
-            }
+            Prepared::Partly(portions) => (false, Some(Box::pin(self.complete(charges, portions, sent_us)))),
         };
+        if let Some(completing) = completing {
+            return completing.await;
+        }
         let mut outcomes = self.below.decide(charges).await?;
         if is_hot {
             self.hear(charges, &[], &mut outcomes, sent_us);
