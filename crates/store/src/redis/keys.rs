@@ -7,8 +7,8 @@ use super::RedisStore;
 use super::replay::escape_pattern;
 use super::rows::SIDE_CALL_TIMEOUT;
 
-/// Keys that a server looks at for one page. Among a million keys, `SCAN` keeps it busy for 2 us each: for no longer than
-/// a batch of counters does.
+/// Keys that a server looks at for one page. Among a million keys, `SCAN` keeps it busy for 2 us each, so a decision
+/// waits for no longer than behind a batch of counters.
 const LOOKED_AT: usize = 64;
 
 impl Listing for RedisStore {
