@@ -99,8 +99,8 @@ impl Notices {
 }
 
 impl WorkerNotices {
-    /// Queues shares that the counter of a charge with this outcome reached, except known ones. For limits with
-    /// `notify`.
+    /// Queues shares that a charge's counter reached, except known ones. For limits with `notify`. `outcome` is the
+    /// charge's.
     pub fn look(&self, decision: &Decision, charged: &ChargedLimit<'_>, outcome: &Outcome) {
         let Some(worker) = &self.0 else { return };
         if let Some(level) = decision.level(charged, outcome) {

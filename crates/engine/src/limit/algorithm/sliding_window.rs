@@ -129,7 +129,7 @@ impl CounterView for SlidingWindowView {
         let BucketState { current, previous, .. } = self.state;
         // Within this window, the weight of the previous count falls until the units fit.
         let room = limit.saturating_sub(current + units);
-        if room > 0 && previous > 0 {
+        if previous > 0 {
             let elapsed_us = window_us.saturating_sub(coverable_us(room, window_us, previous));
             if elapsed_us < window_us {
                 return self.until_us(0, elapsed_us);

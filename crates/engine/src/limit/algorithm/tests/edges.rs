@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 
 use super::testing::{Counter, T0, calendar};
 use crate::limit::algorithm::{
-    Attempt, Blocked, CalendarState, CalendarWindow, CounterReading, FixedWindow, Gcra, IntervalBucket,
-    Kernel, LogReading, SlidingLog, SlidingWindow, Slots, Tat, Verdict, WindowState,
+    Attempt, Blocked, BucketState, CalendarState, CalendarWindow, CounterReading, FixedWindow, Gcra,
+    IntervalBucket, Kernel, LogReading, OpenSlots, SlidingLog, SlidingWindow, Slots, SlotsReading, Tat,
+    TokenState, Verdict, WindowState,
 };
 use crate::{Cost, Grant, Pacing, RetryAfter};
 
@@ -198,6 +199,72 @@ fn a_slot_is_freed_by_its_release_alone_and_a_log_is_read_for_one_cost() {
         slots.has_returned(&slots.reading(counter.state.as_ref(), attempt), attempt)
     };
     assert_eq!([8, 7, 7].map(&mut release), [false, true, false]);
+}
+
+/// Two slots, each for 10 seconds; times in seconds.
+#[test]
+fn a_slot_is_open_before_its_end_and_only_a_later_end_moves_it() {
+    let kernel = Slots::new(2, 10 * SECOND_US);
+    assert_eq!((kernel.limit(), kernel.hold_us()), (2, 10 * SECOND_US));
+    let us = |second| T0 + second * SECOND_US;
+    let at = |second, cost| Attempt { now_us: us(second), cost };
+    let fits = |slots: &OpenSlots, second, cost| kernel.fits(Some(slots), at(second, cost));
+    let seconds = |slots: &OpenSlots, second| {
+        slots.ends(us(second)).map(|end_us| (end_us - T0) / SECOND_US).collect::<Vec<_>>()
+    };
+    let mut slots = OpenSlots::default();
+    // (second, id, ends): the clock steps back for the last one.
+    for (second, id, ends) in
+        [(0, 1, vec![10]), (5, 2, vec![10, 15]), (6, 1, vec![15, 16]), (1, 1, vec![15, 16])]
+    {
+        assert!(fits(&slots, second, Cost::slot(id)), "{second}");
+        slots = kernel.record(slots, at(second, Cost::slot(id)));
+        assert_eq!(seconds(&slots, second), ends, "{second}");
+    }
+    assert!(slots.capacity() >= 2 && kernel.unused_from_us(&slots) == us(16));
+    assert!(!fits(&slots, 14, Cost::slot(3)) && !fits(&slots, 14, Cost::PEEK), "no slot is free");
+    assert!(fits(&slots, 14, Cost::renewal(2)) && fits(&slots, 15, Cost::slot(3)));
+    let reading = kernel.reading(Some(&slots), us(14));
+    assert_eq!(reading, SlotsReading { open: 2, frees_us: us(15), last_us: us(16), removed: 0 });
+    let report = |verdict| {
+        let report = kernel.report(reading, us(14), verdict);
+        let waits = [report.next_after_us, report.reset_after_us, report.until_reset_us];
+        (report.remaining, report.retry_after, waits.map(|wait_us| wait_us / SECOND_US))
+    };
+    assert_eq!(report(Verdict::Over), (0, RetryAfter::In(SECOND_US), [1, 2, 1]));
+    assert_eq!(report(Verdict::Fits), (0, RetryAfter::Now, [1, 2, 2]));
+    let removed = |second, cost| {
+        let slots = kernel.record(slots.clone(), at(second, cost));
+        kernel.reading(Some(&slots), us(second)).removed
+    };
+    let release = |id| Cost::undo(1, Grant { id, limit: None });
+    assert_eq!([removed(15, release(1)), removed(16, release(1)), removed(16, Cost::slot(3))], [1, 0, 2]);
+}
+
+#[test]
+fn states_that_a_clock_or_another_limit_left_behind_are_read_as_documented() {
+    let gcra = Gcra::new(30, SECOND_US, 9, Pacing::Meter);
+    assert_eq!(gcra.denominator(), 3, "reduced");
+    let tat = |whole_us, fraction| Tat { whole_us, fraction };
+    assert_eq!([2, 3].map(|fraction| gcra.load(Some(tat(7, fraction)))), [tat(7, 2), tat(8, 0)]);
+    assert_eq!(gcra.minus(tat(7, 2), tat(7, 2)), Some(tat(0, 0)));
+    let year_us = 366 * 86_400 * SECOND_US;
+    let slow = Gcra::new(1, year_us, 9, Pacing::Meter);
+    assert_eq!(
+        slow.drain_of_grant(18, Grant { id: T0, limit: None }),
+        tat(18 * year_us, 0),
+        "twice the burst"
+    );
+    let window = SlidingWindow::new(5, SECOND_US);
+    let empty = |index| BucketState { index, current: 0, previous: 0 };
+    assert_eq!(window.advanced_to(Some(empty(9)), 5 * SECOND_US), empty(5), "nothing keeps a later window");
+    let bucket = IntervalBucket::new(5, 5, SECOND_US);
+    let unused_from_us = |tokens| bucket.unused_from_us(TokenState { tokens, start_us: T0 });
+    assert_eq!([5, 4].map(unused_from_us), [0, T0 + SECOND_US]);
+    let never = Attempt { now_us: T0 + 300_000, cost: Cost::take(9) };
+    let until_reset_us =
+        |tokens| bucket.report(TokenState { tokens, start_us: T0 }, never, Verdict::Over).until_reset_us;
+    assert_eq!([5, 4].map(until_reset_us), [SECOND_US, 700_000], "a full bucket starts its interval now");
 }
 
 #[test]
