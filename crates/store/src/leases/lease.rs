@@ -299,7 +299,7 @@ impl Lease {
         let (mut returns, mut lapsed) = (Vec::new(), self.lapse(now_us));
         for held in std::mem::take(&mut self.held) {
             let has_ended = held.end_us.is_some_and(|end_us| end_us <= at_us);
-            if !is_idle && !has_ended {
+            if !is_idle && !has_ended && held.left + held.set_aside > 0 {
                 self.held.push(held);
                 continue;
             }

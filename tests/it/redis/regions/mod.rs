@@ -1,6 +1,7 @@
 //! Limits with `scope: global`: service processes with a near Redis each, and a home 80 ms away. The tests count what
 //! is admitted, and compare it with the limit, and with what home charged.
 
+mod failover;
 mod partitions;
 
 use std::net::SocketAddr;
@@ -47,6 +48,10 @@ struct Region {
 
 impl Region {
     fn start(home: SocketAddr, rules: &str) -> Self {
+        Self::start_with(home, rules, |plan| plan)
+    }
+
+    fn start_with(home: SocketAddr, rules: &str, set: impl FnOnce(Plan) -> Plan) -> Self {
         let (near, to_home) = (Redis::start(), Proxy::start(home));
         to_home.delay(ONE_WAY, ONE_WAY);
         let plan = Plan::new(rules).redis(&near.url()).set("store.redis.timeout", "5s");
@@ -54,7 +59,7 @@ impl Region {
         // The machine of the tests can be slow.
         let plan = plan.set("store.redis.home.timeout", "1s").set("server.drain", "0s");
         let (admitted, denied) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { service: plan.start(), to_home, _near: near, admitted, denied }
+        Self { service: set(plan).start(), to_home, _near: near, admitted, denied }
     }
 
     /// Ends a fault.
@@ -107,9 +112,13 @@ impl Region {
     }
 
     fn asks_failed(&self) -> u64 {
+        self.metric("ratelimitd_lease_asks_total{result=\"failed\"} ")
+    }
+
+    /// The number after this start of a line.
+    fn metric(&self, start: &str) -> u64 {
         let metrics = http::get(self.service.http_port(), "/metrics", &[]).expect("metrics").body;
-        let start = "ratelimitd_lease_asks_total{result=\"failed\"} ";
-        let line = metrics.lines().find_map(|line| line.strip_prefix(start)).expect("the counter");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(start)).expect("the metric");
         line.parse().expect("a number")
     }
 }

@@ -134,10 +134,18 @@ fn units_that_come_back_do_not_make_up_for_ended_places() {
 
 #[test]
 fn a_lease_ends_once_calls_are_rare() {
+    let bucket = Kernel::Gcra(Gcra::new(1_000, 1_000_000, 1_000, Pacing::Meter));
+    for (kernel, usual_us, rare_us) in [(window(1_000), 100_000, 700_000), (bucket, 5_000, 50_000)] {
+        check_the_end(kernel, usual_us, rare_us);
+    }
+}
+
+/// With these gaps between calls.
+fn check_the_end(kernel: Kernel, usual_us: u64, rare_us: u64) {
     let clock = Arc::new(ManualClock::at(T0));
     let memory = memory(&clock);
     let mut process = Process::new(&memory, &clock);
-    let one = hit("{a}", window(1_000), Charging::Prepaid);
+    let one = hit("{a}", kernel, Charging::Prepaid);
     let mut call = |count: u64, gap_us: u64| {
         for _ in 0..count {
             process.sweep();
@@ -149,13 +157,13 @@ fn a_lease_ends_once_calls_are_rare() {
         let stats = process.leases.stats();
         (stats.keys, stats.decisions)
     };
-    assert_eq!(call(3, 100_000), (0, 0), "three calls within the horizon");
-    assert_eq!(call(1, 100_000), (1, 0), "the fourth");
-    let (keys, decisions) = call(40, 100_000);
+    assert_eq!(call(3, usual_us), (0, 0), "three calls within the horizon");
+    assert_eq!(call(1, usual_us), (1, 0), "the fourth");
+    let (keys, decisions) = call(80, usual_us);
     assert_eq!(keys, 1);
-    assert!(decisions > 20, "{decisions} of 40");
+    assert!(decisions > 20, "{decisions} of 80");
     // Such gaps are usual, so the key is not idle.
-    let (keys, decisions) = call(40, 700_000);
+    let (keys, decisions) = call(40, rare_us);
     assert_eq!(keys, 0);
-    assert_eq!(call(20, 700_000), (0, decisions), "cold");
+    assert_eq!(call(20, rare_us), (0, decisions), "cold");
 }
