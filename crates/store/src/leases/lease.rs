@@ -14,8 +14,8 @@ const IDLE_US: u64 = 50_000;
 const IDLE_PARTS: u64 = 20;
 /// Usual gaps between calls in which unused units are kept.
 const IDLE_GAPS: u64 = 6;
-/// With fewer calls within its horizon, a key needs no lease: half as many as begin one.
-const RARE_GAPS: u64 = 2;
+/// With fewer calls within its horizon, a lease ends. It begins with more, so that few leases begin and end in turn.
+const RARE_GAPS: u64 = 3;
 /// A new gap between calls counts as one of this many.
 const AVERAGED_GAPS: u64 = 16;
 

@@ -46,16 +46,20 @@ impl<S: Store, C: Clock> Lender<S, C> {
         let (below, leases, clock) = (&*below, &*leases, &*clock);
         let run = |errand| run(below, leases, clock, errand);
         let mut running = FuturesUnordered::new();
+        // Without leases the task does not wake.
+        let mut has_leases = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = leases.began.notified() => has_leases = true,
                 ask = asks.recv() => match ask {
                     Some(ask) => running.push(run(ask)),
                     None => break,
                 },
                 Some(()) = running.next() => {}
-                _ = ticks.tick(), if !leases.is_empty() => {
+                _ = ticks.tick(), if has_leases => {
                     running.extend(leases.sweep(clock.now_us()).into_iter().map(run));
+                    has_leases = !leases.is_empty();
                 }
             }
         }

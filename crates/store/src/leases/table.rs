@@ -10,6 +10,7 @@ use engine::algorithm::{Attempt, Verdict};
 use engine::{Charge, CounterSnapshot, DecidedBy, Outcome, StoreError, is_global_key};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 
 use super::lease::{ClockMargin, Heard, Lease, Portion};
 use super::lender::Errand;
@@ -118,6 +119,8 @@ pub struct Leases {
     pub(super) margin: ClockMargin,
     swept_us: AtomicU64,
     decisions: AtomicU64,
+    /// Notified of each new lease.
+    pub(super) began: Notify,
 }
 
 impl Leases {
@@ -136,6 +139,7 @@ impl Leases {
             margin: ClockMargin { per_mille: 100, fixed_us: 500 },
             swept_us: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
+            began: Notify::new(),
         }
     }
 
@@ -292,6 +296,7 @@ impl Leases {
         let calls = (HOT_CALLS, since_us, now_us);
         let lease = Lease::begin(charged, heard, calls, (self.longest_us(charged.0), self.margin));
         shard.leases.insert_unique(hash, lease, |lease| self.hasher.hash_one(&*lease.key));
+        self.began.notify_one();
     }
 
     /// Records the answer to an errand.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::algorithm::{FixedWindow, Gcra};
 use engine::{Pacing, Verdict};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
@@ -130,6 +131,27 @@ fn units_that_come_back_do_not_make_up_for_ended_places() {
     drop(waiting);
     let stats = leases.stats();
     assert_eq!((stats.held, stats.spent, stats.lapsed), (10, 4, 6), "12 places are left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_never_asks_ends_too() {
+    let clock = Arc::new(ManualClock::at(T0));
+    let Process { layer, lender, leases, .. } = Process::new(&memory(&clock), &clock);
+    let stop = CancellationToken::new();
+    let calls = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let one = request(&[hit("{a}", window(1_000), Charging::Prepaid)]);
+        for _ in 0..4 {
+            layer.decide(&one).await.expect("memory does not fail");
+        }
+        assert_eq!(leases.stats().keys, 1);
+        clock.set(T0 + 10_000_000);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let stats = leases.stats();
+        assert_eq!((stats.keys, stats.asks_granted), (0, 0));
+        stop.cancel();
+    };
+    tokio::join!(lender.run(stop.clone()), calls);
 }
 
 #[test]
