@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use base::with_commas;
-use engine::{Algorithm, Limit, Quantity, Rule, RuleSet};
+use engine::{Algorithm, Limit, Quantity, Rule, RuleSet, Scope};
 
 use super::limits::LimitName;
 use super::state::{ConsoleRule, RuleName};
@@ -103,7 +103,7 @@ impl CatalogRow {
         ConsoleRule {
             path: Some(rule.path_in_domain().to_owned()),
             name: first.name().to_owned(),
-            how: algorithm(first),
+            how: how(first),
             ..named(rates.join(" / "), kind)
         }
     }
@@ -125,13 +125,18 @@ fn rate(limit: &Limit) -> String {
     }
 }
 
-fn algorithm(limit: &Limit) -> String {
+/// Returns how a limit counts, and which Redis counts it.
+fn how(limit: &Limit) -> String {
     let spec = &limit.spec;
-    let name = spec.algorithm.name();
-    match spec.burst {
-        Some(burst) if spec.algorithm.has_burst() => {
-            format!("{name}, burst {}", with_commas(u64::from(burst)))
-        }
-        _ => name.to_owned(),
+    let mut how = spec.algorithm.name().to_owned();
+    if let Some(burst) = spec.burst.filter(|_| spec.algorithm.has_burst()) {
+        how += &format!(", burst {}", with_commas(u64::from(burst)));
     }
+    if spec.scope == Scope::Global {
+        how += ", at home for all regions";
+    }
+    if spec.is_leased() {
+        how += ", leased";
+    }
+    how
 }

@@ -24,7 +24,7 @@ const T0: u64 = 1_700_000_000;
 const RULES: &str = "
 domain: d
 descriptors:
-  - { key: user, rate_limit: { name: per-user, unit: day, requests_per_unit: 1, algorithm: fixed_window } }
+  - { key: user, rate_limit: { name: per-user, unit: day, requests_per_unit: 1, algorithm: fixed_window, lease: auto } }
   - { key: trial, shadow_mode: true, rate_limit: { name: trial, unit: day, requests_per_unit: 1 } }
   - key: team
     descriptors:
@@ -183,6 +183,13 @@ async fn a_flood_of_keys_is_bounded_and_hides_no_heavy_key() {
     assert!((450..=499).contains(&heavy), "a lower bound of 499: {heavy}");
     let rule = &state["rules"]["list"][0];
     assert_eq!((&rule["keys"], &rule["more_keys"]), (&json!(32), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_rule_says_how_its_limit_counts() {
+    let mut process = Observed::start(1);
+    process.ask(0, "d", &[("user", "ann")]).await;
+    assert_eq!(process.second()["rules"]["list"][0]["how"], "fixed_window, leased");
 }
 
 #[tokio::test]
