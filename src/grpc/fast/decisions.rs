@@ -65,8 +65,8 @@ impl Decisions {
     }
 }
 
-/// A panic ends only this call: other calls are polled by the same task. The future has at most 1,024 bytes: mimalloc
-/// finds a block of that length in 40 instructions, and a larger one in 400.
+/// Decides one call. Its task polls other calls too, so a panic is caught and ends only this call. The future fits into
+/// 1,024 bytes: mimalloc finds such a block in 40 instructions, and a larger one in 400.
 fn decide<S: Store + 'static>(
     handler: Arc<Handler<S>>,
     message: MessageBytes,

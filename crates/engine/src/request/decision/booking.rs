@@ -91,7 +91,7 @@ impl BookedCharge {
     }
 }
 
-/// The units saturate. Nobody sends 2^64 requests.
+/// Units saturate at 2^64 - 1. The counts of requests cannot reach it.
 impl AddAssign<BookedCharge> for Booking {
     fn add_assign(&mut self, charge: BookedCharge) {
         self.ok += u64::from(charge.ok);
