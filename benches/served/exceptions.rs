@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use crate::load::{self, Load, Pace, Protocol, Tally};
 use crate::processes::{free_port, wait_until};
 use crate::scenario::{Scenario, message};
-use crate::servers::{Program, Served};
+use crate::servers::Program;
+use crate::usage::memory_mb;
 
 const ROWS: usize = 1_000_000;
 const PER_SECOND: u64 = 2_000;
@@ -48,13 +49,13 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
         tls: None,
     };
     load::generate(&Load { duration: Duration::from_secs(1), ..load.clone() });
-    println!("resident memory without exceptions: {} MB", memory_mb(&service, "VmRSS"));
+    println!("resident memory without exceptions: {} MB", memory_mb(service.process.id(), "VmRSS"));
     replace(folder.path(), "pro");
     let loading = wait_for_load(metrics_port, 2);
     println!(
         "with {ROWS} rows: {} MB, at most {} MB; loaded within {loading:?}",
-        memory_mb(&service, "VmRSS"),
-        memory_mb(&service, "VmHWM")
+        memory_mb(service.process.id(), "VmRSS"),
+        memory_mb(service.process.id(), "VmHWM")
     );
     println!(
         "| reloads | calls | not decided | p50 ms | p99 ms | p99.9 ms | longest ms | above 20 ms | the generator was late by at most ms |"
@@ -72,7 +73,11 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
     let with = under_load.join().expect("no worker panics");
     print_row(RELOADS, &with);
     println!("each reload was in force within {times:?}, polling included");
-    println!("afterwards: {} MB, at most {} MB", memory_mb(&service, "VmRSS"), memory_mb(&service, "VmHWM"));
+    println!(
+        "afterwards: {} MB, at most {} MB",
+        memory_mb(service.process.id(), "VmRSS"),
+        memory_mb(service.process.id(), "VmHWM")
+    );
     if late(&with) <= late(&without) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -101,14 +106,6 @@ fn metrics(port: u16) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
-}
-
-fn memory_mb(service: &Served, field: &str) -> u64 {
-    let status =
-        fs::read_to_string(format!("/proc/{}/status", service.process.id())).expect("the process runs");
-    let line =
-        status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).expect("the field");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1_000
 }
 
 fn late(tally: &Tally) -> u64 {

@@ -5,8 +5,8 @@
 //! (`scripts/bench-peers` builds them), and `-- check` measures `/check` beside gRPC. `--help` shows how to measure one
 //! row, several rounds, or any other RLS server with `--target ADDRESS`.
 //! All processes share the cores of one machine: compare the ratios and the CPU microseconds, not the rates.
-//! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions` and `-- instructions` measure what their
-//! modules describe. `-- train` is the load with which `scripts/lay-out` trains the service.
+//! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions`, `-- lists` and `-- instructions` measure
+//! what their modules describe. `-- train` is the load with which `scripts/lay-out` trains the service.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -18,6 +18,7 @@ mod figures;
 mod floor;
 mod handshakes;
 mod instructions;
+mod lists;
 mod load;
 mod overload;
 mod picture;
@@ -69,6 +70,8 @@ enum Subject {
     Handshakes,
     /// What a reload of a million exceptions costs the calls that are decided meanwhile.
     Exceptions,
+    /// What a list over a million counters costs the calls that are decided meanwhile.
+    Lists,
     /// Instructions of the service for one decision, beside the numbers in the repository.
     Instructions,
     /// The load with which `scripts/lay-out` trains the service; its figures are those of a service that is observed.
@@ -166,6 +169,10 @@ fn main() -> ExitCode {
         Subject::Fairness => return fairness::run(program, duration),
         Subject::Handshakes => return handshakes::run(program, duration),
         Subject::Exceptions => return exceptions::run(program, duration),
+        Subject::Lists => {
+            let ratelimitctl = program.0.with_file_name("ratelimitctl");
+            lists::run(program, &ratelimitctl, duration, options.rounds);
+        }
         Subject::Instructions => return instructions::run(program, duration, options.only.as_deref()),
         Subject::Train => {
             print_tables(&options, programs, questions::training());

@@ -52,3 +52,11 @@ impl Sub for Usage {
         }
     }
 }
+
+/// A field of a process's status that counts its memory, in megabytes.
+pub fn memory_mb(process: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).expect("the field");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1_000
+}

@@ -21,8 +21,8 @@ use super::usage::LimitUsage;
 pub const MOST_LISTED: usize = 10_000;
 /// A call reads pages for this long, then answers with a cursor.
 const CALL: Duration = Duration::from_secs(1);
-/// The rest after a step, in durations of that step: a list uses at most an eighth of a core and of a server.
-const REST: u32 = 7;
+/// The rest after a step, in durations of that step: a list uses at most a sixteenth of a core and of a server.
+const REST: u32 = 15;
 /// Counters read with one call of the store.
 const READ_TOGETHER: usize = 16;
 
