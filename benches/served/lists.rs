@@ -15,7 +15,7 @@ use crate::servers::{Program, Served, Server};
 use crate::usage::memory_mb;
 
 const COUNTERS: u64 = 1_000_000;
-/// Each counter holds the units of the first one.
+/// Copies the first counter.
 const COPY: &str = r"
 local first = redis.call('KEYS', '*user0*')[1]
 local state, expires_ms = redis.call('GET', first), redis.call('PTTL', first)

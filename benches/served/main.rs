@@ -5,8 +5,8 @@
 //! (`scripts/bench-peers` builds them), and `-- check` measures `/check` beside gRPC. `--help` shows how to measure one
 //! row, several rounds, or any other RLS server with `--target ADDRESS`.
 //! All processes share the cores of one machine: compare the ratios and the CPU microseconds, not the rates.
-//! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions`, `-- lists` and `-- instructions` measure
-//! what their modules describe. `-- train` is the load with which `scripts/lay-out` trains the service.
+//! `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes`, `-- exceptions`, `-- lists` and `-- instructions`
+//! measure what their modules describe. `-- train` is the load with which `scripts/lay-out` trains the service.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 

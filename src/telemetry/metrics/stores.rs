@@ -11,7 +11,7 @@ use prometheus::{
 };
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
-use store::leases::LeaseStats;
+use store::leases::{LeaseStats, LeasedUnits};
 use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 use store::release_later::ReleaseStats;
@@ -329,13 +329,13 @@ pub(super) fn watch_leases(registry: &Registry, stats: PulledStats<LeaseStats>) 
         let now = stats();
         let [mut keys, mut units, mut asks, mut decisions] = families.map(ReadFamily::empty);
         add_series(&mut keys, &[], now.keys);
-        let events = [
-            ("granted", now.granted),
-            ("spent", now.spent),
-            ("returned", now.returned),
-            ("lapsed", now.lapsed),
-        ];
-        events.iter().for_each(|(event, sum)| add_series(&mut units, &[("event", event)], *sum));
+        for (place, of_place) in [("window", now.windows), ("gcra", now.gcra)] {
+            let LeasedUnits { granted, spent, returned, lapsed } = of_place;
+            let events = [("granted", granted), ("spent", spent), ("returned", returned), ("lapsed", lapsed)];
+            for (event, sum) in events {
+                add_series(&mut units, &[("event", event), ("place", place)], sum);
+            }
+        }
         let results =
             [("granted", now.asks_granted), ("refused", now.asks_refused), ("failed", now.asks_failed)];
         results.iter().for_each(|(result, count)| add_series(&mut asks, &[("result", result)], *count));

@@ -76,6 +76,10 @@ pub(super) struct Portion {
 }
 
 impl Portion {
+    pub(super) fn is_gcra(&self) -> bool {
+        matches!(self.granted, CounterReading::Tat(_))
+    }
+
     /// What the store decides of the charge; `None` if the units cover it.
     pub(super) fn rest(&self, charge: &Charge) -> Option<Charge> {
         let cost = Cost::take(charge.cost.taken() - self.units);

@@ -28,7 +28,7 @@ use self::lender::{Errand, WAITING_ASKS};
 use self::table::Contribution;
 
 pub use lender::Lender;
-pub use table::{LeaseStats, Leases};
+pub use table::{LeaseStats, LeasedUnits, Leases};
 
 /// A store with the process's leases on top.
 #[derive(Debug)]

@@ -2,11 +2,12 @@
 //! as one borrower.
 
 use std::hash::BuildHasher;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::algorithm::{Attempt, Verdict};
+use engine::algorithm::{Attempt, Kernel, Verdict};
 use engine::{Charge, CounterSnapshot, DecidedBy, Outcome, StoreError, is_global_key};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
@@ -32,24 +33,48 @@ const REFUSED_US: u64 = 200_000;
 /// and never returned.
 const FAILED_US: u64 = 1_000_000;
 
-/// Since startup, except for `keys` and `held`. When nothing is under way, `granted` is the sum of `spent`,
-/// `returned`, `lapsed` and `held`.
+/// What became of borrowed units since startup. When nothing is under way, `granted` is the sum of the others and of
+/// those that are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeasedUnits {
+    pub granted: u64,
+    pub spent: u64,
+    pub returned: u64,
+    /// Units that were never admitted: their place ended, or the lease was dropped.
+    pub lapsed: u64,
+}
+
+impl AddAssign for LeasedUnits {
+    fn add_assign(&mut self, other: Self) {
+        self.granted += other.granted;
+        self.spent += other.spent;
+        self.returned += other.returned;
+        self.lapsed += other.lapsed;
+    }
+}
+
+/// Since startup, except for `keys` and `held`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStats {
     /// Current leases.
     pub keys: u64,
     /// Units that are held now.
     pub held: u64,
-    pub granted: u64,
-    pub spent: u64,
-    pub returned: u64,
-    /// Units that were never admitted: their place ended, or the lease was dropped.
-    pub lapsed: u64,
+    /// Of counters whose units end together, in windows or intervals.
+    pub windows: LeasedUnits,
+    /// Of GCRA, whose units end one by one: some lapse in any case.
+    pub gcra: LeasedUnits,
     pub asks_granted: u64,
     pub asks_refused: u64,
     pub asks_failed: u64,
     /// Requests that were decided without the store.
     pub decisions: u64,
+}
+
+impl LeaseStats {
+    fn of(&mut self, kernel: &Kernel) -> &mut LeasedUnits {
+        if matches!(kernel, Kernel::Gcra(_)) { &mut self.gcra } else { &mut self.windows }
+    }
 }
 
 /// Recent calls for a key without a lease.
@@ -89,7 +114,8 @@ impl Shard {
     /// Drops a key's lease: what it holds lapses.
     fn drop_lease(&mut self, hash: u64, key: &str) {
         if let Ok(found) = self.leases.find_entry(hash, |lease| *lease.key == *key) {
-            self.stats.lapsed += found.remove().0.held_units();
+            let lease = found.remove().0;
+            self.stats.of(&lease.kernel).lapsed += lease.held_units();
         }
     }
 
@@ -155,19 +181,18 @@ impl Leases {
 
     #[must_use]
     pub fn stats(&self) -> LeaseStats {
-        let decisions = self.decisions.load(Ordering::Relaxed);
-        self.locked().fold(LeaseStats { decisions, ..LeaseStats::default() }, |sum, shard| LeaseStats {
-            keys: sum.keys + shard.leases.len() as u64,
-            held: sum.held + shard.leases.iter().map(Lease::held_units).sum::<u64>(),
-            granted: sum.granted + shard.stats.granted,
-            spent: sum.spent + shard.stats.spent,
-            returned: sum.returned + shard.stats.returned,
-            lapsed: sum.lapsed + shard.stats.lapsed,
-            asks_granted: sum.asks_granted + shard.stats.asks_granted,
-            asks_refused: sum.asks_refused + shard.stats.asks_refused,
-            asks_failed: sum.asks_failed + shard.stats.asks_failed,
-            decisions,
-        })
+        let mut sum =
+            LeaseStats { decisions: self.decisions.load(Ordering::Relaxed), ..LeaseStats::default() };
+        for shard in self.locked() {
+            sum.keys += shard.leases.len() as u64;
+            sum.held += shard.leases.iter().map(Lease::held_units).sum::<u64>();
+            sum.windows += shard.stats.windows;
+            sum.gcra += shard.stats.gcra;
+            sum.asks_granted += shard.stats.asks_granted;
+            sum.asks_refused += shard.stats.asks_refused;
+            sum.asks_failed += shard.stats.asks_failed;
+        }
+        sum
     }
 
     /// Returns a counter's units that the process borrowed and still holds.
@@ -186,8 +211,8 @@ impl Leases {
     /// Drops all leases, without returning their units: the store may not remember the charges.
     pub fn forget_all(&self) {
         for mut shard in self.locked() {
-            let held: u64 = shard.leases.drain().map(|lease| lease.held_units()).sum();
-            shard.stats.lapsed += held;
+            let Shard { leases, stats, .. } = &mut *shard;
+            leases.drain().for_each(|lease| stats.of(&lease.kernel).lapsed += lease.held_units());
         }
     }
 
@@ -224,10 +249,11 @@ impl Leases {
         if lease.kernel != charge.kernel {
             return Contribution::default();
         }
-        stats.lapsed += lease.lapse(now_us);
+        let units = stats.of(&charge.kernel);
+        units.lapsed += lease.lapse(now_us);
         let portion = lease.set_aside(charge, now_us);
         if let Some(portion) = portion.as_ref().filter(|portion| is_only && portion.outcome.is_some()) {
-            stats.spent += portion.units - lease.finish(portion, false, now_us);
+            units.spent += portion.units - lease.finish(portion, false, now_us);
         }
         Contribution { portion, is_hot: true, ask: lease.ask(now_us) }
     }
@@ -238,7 +264,8 @@ impl Leases {
         let Shard { leases, stats, .. } = &mut *self.shard(hash);
         let lease = leases.find_mut(hash, |lease| Arc::ptr_eq(&lease.key, &portion.lease));
         let back = lease.map_or(0, |lease| lease.finish(portion, goes_back, now_us));
-        *if goes_back { &mut stats.lapsed } else { &mut stats.spent } += portion.units - back;
+        let units = if portion.is_gcra() { &mut stats.gcra } else { &mut stats.windows };
+        *if goes_back { &mut units.lapsed } else { &mut units.spent } += portion.units - back;
     }
 
     /// The portions decided a request without the store. One that is alone was spent when it was set aside.
@@ -274,7 +301,7 @@ impl Leases {
         if lease.kernel != charge.kernel {
             return (0, None);
         }
-        stats.lapsed += lease.lapse(now_us);
+        stats.of(&charge.kernel).lapsed += lease.lapse(now_us);
         if heard.is_some_and(|heard| !lease.hear(heard, recorded, now_us)) {
             shard.drop_lease(hash, key);
             return (0, None);
@@ -315,7 +342,8 @@ impl Leases {
             let attempt = |now_us| Attempt { now_us, cost };
             let is_undone =
                 |after: CounterSnapshot| kernel.has_returned(&after.reading, attempt(after.now_us));
-            let sum = if snapshot.is_some_and(is_undone) { &mut stats.returned } else { &mut stats.lapsed };
+            let units = stats.of(&kernel);
+            let sum = if snapshot.is_some_and(is_undone) { &mut units.returned } else { &mut units.lapsed };
             *sum += cost.refunded();
             return;
         }
@@ -325,10 +353,10 @@ impl Leases {
             Err(_) => (&mut stats.asks_failed, FAILED_US, 0),
         };
         *count += 1;
-        stats.granted += granted;
+        stats.of(&kernel).granted += granted;
         let Some(lease) = leases.find_mut(hash, |lease| Arc::ptr_eq(&lease.key, key)) else {
             // The lease was dropped meanwhile.
-            stats.lapsed += granted;
+            stats.of(&kernel).lapsed += granted;
             return;
         };
         lease.asks_from_us = now_us.saturating_add(pause_us);
@@ -359,7 +387,7 @@ impl Leases {
             leases.retain(|lease| {
                 let (unused, lapsed) = lease.sweep(now_us, is_stopping);
                 returns.extend(unused);
-                stats.lapsed += lapsed;
+                stats.of(&lease.kernel).lapsed += lapsed;
                 !lease.is_over(now_us)
             });
         }

@@ -90,7 +90,7 @@ async fn two_processes_admit_the_limit_and_never_more() {
     assert!(decisions(&a) + decisions(&b) > 100, "{} and {}", decisions(&a), decisions(&b));
     let metrics = http::get(a.http_port(), "/metrics", &[]).expect("metrics").body;
     let units = |event: &str| {
-        let start = format!("ratelimitd_lease_units_total{{event=\"{event}\"}} ");
+        let start = format!("ratelimitd_lease_units_total{{event=\"{event}\",place=\"window\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&start)).expect("the counter");
         line.parse::<u64>().expect("a number")
     };

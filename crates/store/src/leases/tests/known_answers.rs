@@ -33,9 +33,9 @@ fn answer(process: &Process, kernel: Kernel, charging: Charging, step: Step) -> 
             return if is_granted { "granted" } else { "refused" }.to_owned();
         }
         Return => {
-            let before = process.leases.stats().returned;
+            let before = all_units(&process.leases.stats()).returned;
             process.give_all_back();
-            let returned = process.leases.stats().returned - before;
+            let returned = all_units(&process.leases.stats()).returned - before;
             return format!("{returned} returned");
         }
     };
@@ -61,7 +61,8 @@ fn check(kernel: Kernel, charging: Charging, rows: &[Row]) {
     }
     for process in &processes {
         let stats = process.leases.stats();
-        assert_eq!(stats.granted, stats.spent + stats.returned + stats.lapsed + stats.held, "{stats:?}");
+        let units = all_units(&stats);
+        assert_eq!(units.granted, units.spent + units.returned + units.lapsed + stats.held, "{stats:?}");
     }
 }
 

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 
 use super::lease::ClockMargin;
 use super::lender::{self, Errand};
-use super::{Leased, Leases, Lender};
+use super::{LeaseStats, Leased, LeasedUnits, Leases, Lender};
 use crate::memory::{MemoryOptions, MemoryStore};
 
 type TestClock = Arc<ManualClock>;
@@ -27,6 +27,12 @@ fn exact() -> Arc<Leases> {
     let mut leases = Leases::new(Duration::from_secs(1));
     leases.margin = ClockMargin { per_mille: 0, fixed_us: 0 };
     Arc::new(leases)
+}
+
+fn all_units(stats: &LeaseStats) -> LeasedUnits {
+    let mut units = stats.windows;
+    units += stats.gcra;
+    units
 }
 
 /// Returns what a future that does not wait returns.
