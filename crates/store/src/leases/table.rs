@@ -33,8 +33,8 @@ const REFUSED_US: u64 = 200_000;
 /// and never returned.
 const FAILED_US: u64 = 1_000_000;
 
-/// What became of borrowed units since startup. When nothing is under way, `granted` is the sum of the others and of
-/// those that are held.
+/// What became of borrowed units since startup. When nothing is under way, the others and what is held add up to
+/// `granted`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeasedUnits {
     pub granted: u64,
