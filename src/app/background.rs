@@ -9,7 +9,7 @@ use base::clock::{Clock as _, SystemClock};
 use engine::StoreError;
 use futures_util::future::OptionFuture;
 use store::redis::{RedisStore, ServerReport, StoreFailure};
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::certificates::TlsPorts;
@@ -29,6 +29,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two probes, until Redis first decides.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// A new process waits for home this long: a region must be able to grow while home is away.
+const WAIT_FOR_HOME: Duration = Duration::from_secs(5);
 
 /// Between two checks of Redis's breakers and connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -165,17 +167,22 @@ async fn wait_for_logs(kept_log: bool, redis: &RedisStore, readiness: &Readiness
     }
 }
 
-/// Probes Redis until it decides, and reports not ready until then. Returns `true` if it has kept a sliding log, which
+/// Probes Redis until it decides, and reports not ready until then. Of servers in home it demands only for
+/// [`WAIT_FOR_HOME`] that they answer. Returns `true` if it has kept a sliding log, which
 /// is required if a current rule has one.
 async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Rulebook) -> bool {
-    let mut known = None;
+    let (mut known, began) = (None, Instant::now());
     let kept_log = loop {
         let needs_log = rulebook.rules().has_sliding_log();
         let Err(failure) = redis.probe_backends(needs_log).await else { break needs_log };
-        let StoreFailure { backends, error } = &failure;
+        let StoreFailure { backends, is_of_home, error } = &failure;
+        let found = not_ready_reason(error.root());
+        if *is_of_home && found.is_none() && began.elapsed() >= WAIT_FOR_HOME {
+            tracing::warn!(%error, "home does not answer; ready without it");
+            break needs_log;
+        }
         tracing::debug!(%error, groups = backends, "Redis is not ready yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
-        let found = not_ready_reason(error.root());
         let reason = found.map(|(reason, _)| reason);
         if reason != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
@@ -206,7 +213,7 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
         ticks.tick().await;
         stores.end_outages();
         let Some(readiness) = readiness else { continue };
-        let failure = stores.failure();
+        let failure = stores.failure().filter(|failure| !failure.is_of_home);
         match failure.as_ref().filter(|_| was_away) {
             Some(failure) => readiness.set_with_detail(NotReadyReason::StoreOutage, shown(failure)),
             None => readiness.clear(NotReadyReason::StoreOutage),

@@ -86,6 +86,8 @@ pub struct BackendStatus {
 pub struct StoreFailure {
     /// Names of the backends that cannot decide; `None` if the store has one backend.
     pub backends: Option<String>,
+    /// `true` if only the servers that all regions share cannot decide.
+    pub is_of_home: bool,
     /// Error of the first of these backends.
     pub error: StoreError,
 }
@@ -98,13 +100,14 @@ impl StoreFailure {
             backends.iter().filter(|backend| backend.failure.is_some()).collect();
         let error = failed.first()?.failure.clone()?;
         let names: Vec<&str> = failed.iter().filter_map(|backend| backend.name).collect();
-        Some(Self { backends: (!names.is_empty()).then(|| names.join(" and ")), error })
+        let is_of_home = names == [HOME];
+        Some(Self { backends: (!names.is_empty()).then(|| names.join(" and ")), is_of_home, error })
     }
 }
 
 impl From<StoreError> for StoreFailure {
     fn from(error: StoreError) -> Self {
-        Self { backends: None, error }
+        Self { backends: None, is_of_home: false, error }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod failover;
 mod partitions;
+mod readiness;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -115,7 +115,10 @@ async fn faults(regions: &[Region], seed: u64, seconds: u64) -> [u64; 6] {
             1 => to_home.hold_answers(),
             2 => to_home.delay(ONE_WAY, Duration::from_secs(2)),
             3 => to_home.cut(),
-            4 => to_home.refuse(),
+            4 => {
+                to_home.refuse();
+                to_home.cut();
+            }
             _ => regions[region].service.signal(&["STOP"]),
         }
     }
