@@ -125,7 +125,6 @@ impl AppError {
     }
 
     /// Returns the invalid setting, if a setting is the cause.
-    #[must_use]
     pub fn setting(&self) -> Option<&str> {
         match self {
             Self::Bind { setting, .. } => Some(setting),

@@ -15,7 +15,6 @@ pub struct PauseEvents(Option<(mpsc::Sender<PauseEvent>, PauseMeter)>);
 
 impl PauseEvents {
     /// Also returns the receiver for the task.
-    #[must_use]
     pub fn channel(meter: PauseMeter) -> (Self, mpsc::Receiver<PauseEvent>) {
         let (sender, events) = mpsc::channel(MAX_EVENTS);
         (Self(Some((sender, meter))), events)

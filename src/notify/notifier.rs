@@ -80,7 +80,6 @@ impl Notifier {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    #[must_use]
     pub fn new(parts: NotifierParts) -> (Notices, Self) {
         let (notices, queue) = Notices::channel(Arc::clone(&parts.clock), Arc::clone(&parts.stats));
         let mut pace = interval(MARK_INTERVAL);

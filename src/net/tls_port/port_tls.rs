@@ -53,7 +53,6 @@ pub(crate) struct Handshake {
 
 impl PortTls {
     /// `runtime`: from the handshake [thread](super::HandshakeThread).
-    #[must_use]
     pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter, runtime: Handle) -> Self {
         Self(Arc::new(TlsState {
             config: ArcSwap::new(Arc::clone(&loaded.config)),

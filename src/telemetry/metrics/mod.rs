@@ -200,7 +200,6 @@ impl Metrics {
     }
 
     /// The metrics of envoyproxy/ratelimit, except the durations, under their dotted names.
-    #[must_use]
     pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
         self.families.envoy_ratelimit_stats()
     }
@@ -213,7 +212,6 @@ impl Metrics {
 
     /// Looks up the counters for every limit in `rules`, which become the current rules. A limit has series from its
     /// first request on; the series of other rules are removed. Only one thread may call it at a time.
-    #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.families.pauses.bind(rules);
         self.families.limits.bind(rules, self.families.exceptions.bind(rules))
@@ -224,23 +222,19 @@ impl Metrics {
         self.families.holds.with_label_values(&[op, result]).inc();
     }
 
-    #[must_use]
     pub fn requests(&self, transport: Transport) -> RequestMeter {
         self.families.requests.meter(transport)
     }
 
-    #[must_use]
     pub fn connections(&self, port: Port) -> ConnectionMeter {
         self.families.connections.meter(port)
     }
 
     /// The meter of a port with TLS. A port without TLS does not have series.
-    #[must_use]
     pub fn tls(&self, port: Port) -> TlsMeter {
         self.families.tls.meter(port)
     }
 
-    #[must_use]
     pub fn tokens(&self) -> TokenMeter {
         self.families.tokens.clone()
     }

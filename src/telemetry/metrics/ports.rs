@@ -19,7 +19,6 @@ pub enum Port {
 impl Port {
     const ALL: &'static [Self] = Self::VARIANTS;
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -205,7 +204,6 @@ impl TlsFamilies {
 }
 
 impl TlsMeter {
-    #[must_use]
     pub fn port(&self) -> Port {
         self.port
     }

@@ -60,7 +60,6 @@ impl RequestFailure {
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Name in metrics and traces.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }

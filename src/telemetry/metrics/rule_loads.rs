@@ -112,7 +112,6 @@ pub enum XdsFailure {
 }
 
 impl XdsFailure {
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -180,7 +180,6 @@ impl<'l> Loader<'l> {
 
 impl LoadedExceptions {
     /// Rows of each kind, over all files.
-    #[must_use]
     pub fn kinds(&self) -> KindCounts {
         self.files.iter().fold(KindCounts::default(), |sum, file| sum + file.kinds)
     }
