@@ -27,7 +27,7 @@ impl PauseEvents {
             meter.count(&event);
             let is_for_task = matches!(event.cause, PauseCause::Offence { .. } | PauseCause::Reported { .. });
             if is_for_task && sender.try_send(event).is_err() {
-                meter.dropped();
+                meter.dropped.inc();
             }
         }
     }

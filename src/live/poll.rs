@@ -134,7 +134,7 @@ impl LiveExceptions {
         for rows in lost.chunks(PAGE) {
             let newest = self.with_state(|state| state.table.newest());
             redis.put_rows(newest, rows).await?;
-            self.0.options.metrics.families.exceptions.restored(rows.len());
+            self.0.options.metrics.families.exceptions.restores.inc_by(rows.len() as u64);
         }
         if !lost.is_empty() {
             tracing::warn!(rows = lost.len(), "Redis has lost rows of exceptions; restored them");

@@ -62,7 +62,7 @@ impl<S: Store + Reset> Penalties<S> {
             PauseCause::Unreadable | PauseCause::Refused => Ok(()),
         };
         if let Err(error) = acted {
-            self.meter.dropped();
+            self.meter.dropped.inc();
             if let Some(events) = self.failure_lines.count() {
                 tracing::warn!(events, rule = &*event.rule, %error, "cannot pause values");
             }

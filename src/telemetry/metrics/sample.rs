@@ -80,9 +80,9 @@ impl Metrics {
         MetricsSample {
             results: families.requests.results(),
             failures: families.requests.failures(),
-            without_limit: families.limits.without_limit(),
+            without_limit: families.limits.without_limit.get(),
             unknown_domains: families.unknown_domains.get(),
-            shadowed: families.limits.shadowed(),
+            shadowed: families.limits.shadowed.get(),
             blocked: families.exceptions.requests(ExceptionKind::Block),
             exempt: families.exceptions.requests(ExceptionKind::Exempt),
             bans: families.pauses.bans(),
@@ -99,7 +99,7 @@ impl Metrics {
 
     /// The current limits with their counts.
     pub fn limits_in_force(&self) -> LimitsInForce {
-        LimitsInForce(self.families.limits.in_force())
+        LimitsInForce(self.families.limits.decisions.in_force())
     }
 
     /// Counts the denied keys of one worker for [`take_denied_keys`](Self::take_denied_keys), which must then be called
