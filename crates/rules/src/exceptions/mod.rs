@@ -191,6 +191,4 @@ fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
 }
 
 #[cfg(test)]
-mod later_rows;
-#[cfg(test)]
 mod tests;
