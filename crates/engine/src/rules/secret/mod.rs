@@ -9,11 +9,9 @@ use hashbrown::HashSet;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-use crate::limit::key::Entry;
-use crate::limit::key::push_hex;
+use crate::limit::key::{Entry, push_hex};
 use crate::rules::spec::{CompileError, NodeSpec};
-use crate::rules::wildcards::Pattern;
-use crate::rules::wildcards::Wildcards;
+use crate::rules::wildcards::{Pattern, Wildcards};
 
 /// Prefix of a hash. Counter keys escape `%` in plain values, so no plain value produces it there.
 const MARK: &str = "%k";
