@@ -165,11 +165,14 @@ impl ReadFamily {
     }
 }
 
+/// A family with one series, and how it is read from a part of the process.
+pub(super) type Reading<S> = (ReadFamily, fn(&S) -> u64);
+
 /// Registers families with one series each, which are read from a part; none if the process does not have the part.
 pub(super) fn watch<S: 'static, const N: usize>(
     registry: &Registry,
     stats: &Option<PulledStats<S>>,
-    readings: [(ReadFamily, fn(&S) -> u64); N],
+    readings: [Reading<S>; N],
 ) -> Result<()> {
     let Some(stats) = stats else { return Ok(()) };
     readings.into_iter().try_for_each(|(family, value)| {
