@@ -32,7 +32,6 @@ pub struct HttpTarget {
 
 impl HttpTarget {
     /// `None` for another scheme, a user, or a fragment.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok()?;
         let has_tls = match url.scheme() {
@@ -49,7 +48,6 @@ impl HttpTarget {
     }
 
     /// `host:port`, with brackets around an IPv6 address.
-    #[must_use]
     pub fn authority(&self) -> String {
         let host = self.host.to_str();
         if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::{Clock as _, SystemClock};
+use base::ticks;
 use engine::StoreError;
 use futures_util::future::OptionFuture;
 use store::redis::{RedisStore, ServerReport, StoreFailure};
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::certificates::TlsPorts;
@@ -256,12 +257,6 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
             tracing::warn!(node, keys, "Redis restarted or failed over; counters it had not saved are lost");
         }
     }
-}
-
-fn ticks(every: Duration) -> Interval {
-    let mut ticks = tokio::time::interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }
 
 /// Returns the failure's cause and, with two backends, the servers that cannot decide. The HTTP port shows it, so it

@@ -90,7 +90,7 @@ impl TlsPorts {
 
     /// `None` if the port is clear text.
     pub(super) fn of_port(&self, port: Port) -> Option<PortTls> {
-        self.ports.iter().find(|tls| tls.meter.port() == port).map(|tls| tls.tls.clone())
+        self.ports.iter().find(|tls| tls.meter.port == port).map(|tls| tls.tls.clone())
     }
 
     /// For the admin page.
@@ -114,7 +114,7 @@ impl TlsPort {
         meter: TlsMeter,
         handshakes: Handle,
     ) -> Result<Self, TlsStartError> {
-        let port = meter.port();
+        let port = meter.port;
         let (files, loaded) = Watched::start(settings.clone(), |tls| tls.load(protocol));
         let loaded = loaded
             .map_err(|error| TlsStartError::File { setting: setting_of(port, &error), cause: error.cause })?;
@@ -150,20 +150,20 @@ impl TlsPort {
             Ok(loaded) => {
                 self.tls.replace(&loaded);
                 report_loaded(&self.meter, &loaded, now_us);
-                self.meter.reloaded();
+                self.meter.reloaded(true);
                 status.certificate = loaded.certificate;
                 status.authorities = loaded.authorities;
                 status.load.record_loaded(now_us);
             }
             Err(error) => {
-                let port = self.meter.port();
+                let port = self.meter.port;
                 let error = format!("{}: {error}", setting_of(port, &error));
                 tracing::error!(
                     port = port.name(),
                     %error,
                     "cannot load changed certificates; keeping current certificates"
                 );
-                self.meter.reload_failed();
+                self.meter.reloaded(false);
                 status.load.record_failed(error, now_us);
             }
         }
@@ -190,7 +190,7 @@ fn setting_of(port: Port, error: &TlsFileError) -> String {
 /// Logs the current certificates, and exports when they expire.
 fn report_loaded(meter: &TlsMeter, loaded: &LoadedTls, now_us: u64) {
     let certificate = &loaded.certificate;
-    let port = meter.port().name();
+    let port = meter.port.name();
     let client_ca_s = loaded.authorities_not_after_s();
     meter.set_expiry(CertificateExpiry { certificate_s: certificate.not_after_s, client_ca_s });
     tracing::info!(

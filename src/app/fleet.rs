@@ -10,7 +10,6 @@ use base::clock::{Clock as _, SystemClock};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use store::redis::{Instance, RedisStore};
-use tokio::time::MissedTickBehavior;
 
 use super::active_rules::ActiveRules;
 use super::console_start::host_name;
@@ -99,8 +98,7 @@ impl Fleet {
     /// last number stays: it is needed then. Returns only if no Redis lists them.
     pub(super) async fn watch(&self) {
         let Some(redis) = &self.redis else { return };
-        let mut ticks = tokio::time::interval(LOOK_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = base::ticks(LOOK_INTERVAL);
         let mut before = 0;
         loop {
             ticks.tick().await;

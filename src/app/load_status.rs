@@ -1,7 +1,7 @@
 //! Records attempts to load files that change while the process runs: rules, exceptions and certificates.
 
 /// Attempts to load something. `E` is the reason of a failure. Times are microseconds since the Unix epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoadStatus<E> {
     /// When the current version was loaded; 0 if none was.
     pub(super) loaded_at_us: u64,
@@ -17,12 +17,6 @@ pub(super) struct LoadStatus<E> {
 pub(super) struct LoadError<E> {
     pub(super) at_us: u64,
     pub(super) reason: E,
-}
-
-impl<E> Default for LoadStatus<E> {
-    fn default() -> Self {
-        Self { loaded_at_us: 0, last_error: None, loads_ok: 0, loads_failed: 0, has_unread_change: false }
-    }
 }
 
 impl<E> LoadStatus<E> {

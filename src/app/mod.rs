@@ -120,12 +120,7 @@ pub enum AppError {
 }
 
 impl AppError {
-    fn of_admin_token((setting, cause): (&'static str, tls::FileError)) -> Self {
-        Self::AdminToken { setting, cause }
-    }
-
     /// Returns the invalid setting, if a setting is the cause.
-    #[must_use]
     pub fn setting(&self) -> Option<&str> {
         match self {
             Self::Bind { setting, .. } => Some(setting),
@@ -292,7 +287,8 @@ impl App {
 /// Reads the token files of the ports once. Returns the files of `server.rights`.
 fn read_token_files(server: &Server) -> Result<Option<RightsWatcher>, AppError> {
     if server.admin.address.is_some() {
-        server.admin.access.check_token_files().map_err(AppError::of_admin_token)?;
+        let checked = server.admin.access.check_token_files();
+        checked.map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
     }
     if let Some(file) = &server.usage_token_file {
         let setting = "server.http.usage_token_file";

@@ -24,7 +24,6 @@ pub struct RuleStartError {
 }
 
 /// Returns the load options for rule files in the settings.
-#[must_use]
 pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     LoadOptions {
         merge_domains: settings.rules.merge_domains,
@@ -175,7 +174,6 @@ pub enum ReadRulesError {
 
 impl ReadRulesError {
     /// Returns the problems; `None` if the rules were unreadable.
-    #[must_use]
     pub fn problems(&self) -> Option<&Problems> {
         match self {
             Self::Files { problems, .. } | Self::Resources { problems, .. } => Some(problems),

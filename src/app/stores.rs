@@ -34,12 +34,7 @@ pub(super) struct Stores {
     /// Processes that share a limit with the failure policy `local`.
     pub(super) local_share: Arc<AtomicU32>,
     metrics: Metrics,
-    /// All counters; with Redis, only counters of the failure policy `local`.
-    memory: Arc<MemoryStore<SystemClock>>,
-    /// `None` if the deny cache is off.
-    denials: Option<Denials>,
-    leases: Arc<Leases>,
-    releases: Arc<Releases>,
+    local: LocalCounters,
     availability: Arc<Availability>,
     /// One store per worker, and one for the HTTP port.
     workers: Mutex<Vec<RedisStore>>,
@@ -68,7 +63,9 @@ pub(super) struct ServerChanges {
 /// Counters, denials and units that this process itself keeps, for metrics.
 #[derive(Debug)]
 pub(super) struct LocalCounters {
+    /// All counters; with Redis, only counters of the failure policy `local`.
     memory: Arc<MemoryStore<SystemClock>>,
+    /// `None` if the deny cache is off.
     denials: Option<Denials>,
     /// Empty unless the counters are in Redis.
     leases: Arc<Leases>,
@@ -112,19 +109,15 @@ impl LocalCounters {
 }
 
 impl Stores {
-    pub(super) fn new(settings: &Settings, counters: LocalCounters, metrics: &Metrics) -> Self {
+    pub(super) fn new(settings: &Settings, local: LocalCounters, metrics: &Metrics) -> Self {
         let Settings { store: settings, local_share, .. } = settings;
-        let LocalCounters { memory, denials, leases, releases, .. } = counters;
         Self {
             kind: settings.kind,
             redis: settings.redis.clone(),
             // With `auto`, 1 until Redis lists the instances: as without the setting.
             local_share: Arc::new(AtomicU32::new(local_share.map_or(1, NonZeroU32::get))),
             metrics: metrics.clone(),
-            memory,
-            denials,
-            leases,
-            releases,
+            local,
             availability: Arc::default(),
             workers: Mutex::default(),
             servers: Mutex::default(),
@@ -135,7 +128,7 @@ impl Stores {
     /// Creates a store for the current runtime.
     pub(super) fn make_store(&self) -> Result<WorkerStore, BoxError> {
         match self.kind {
-            StoreKind::Memory => Ok(WorkerStore::Memory(Arc::clone(&self.memory))),
+            StoreKind::Memory => Ok(WorkerStore::Memory(Arc::clone(&self.local.memory))),
             StoreKind::Redis => {
                 let redis = self.make_redis()?;
                 self.workers.lock().push(redis.clone());
@@ -155,12 +148,12 @@ impl Stores {
     fn with_layers(&self, redis: RedisStore) -> WorkerStore {
         let observer = self.availability.watching(self.metrics.families.stores.meter("redis"));
         let observed = Observed::new(redis.clone(), observer);
-        let local = Local { store: Arc::clone(&self.memory), instances: Arc::clone(&self.local_share) };
-        let denied = DenyCached::new(observed, self.denials.clone());
-        let (leased, lender) = Leased::new(denied, Arc::clone(&self.leases), BootClock);
+        let local = Local { store: Arc::clone(&self.local.memory), instances: Arc::clone(&self.local_share) };
+        let denied = DenyCached::new(observed, self.local.denials.clone());
+        let (leased, lender) = Leased::new(denied, Arc::clone(&self.local.leases), BootClock);
         let stop = CancellationToken::new();
         redis.spawn("lender", lender.run(stop.clone()));
-        let releases = Arc::clone(&self.releases);
+        let releases = Arc::clone(&self.local.releases);
         redis.spawn("releases", release_later::run(Arc::clone(&releases), redis.clone(), stop.clone()));
         let releasing = ReleaseLater::new(leased, releases, self.redis.timeout);
         WorkerStore::Redis { layered: Fallback::new(releasing, local), redis, stop }
@@ -168,8 +161,8 @@ impl Stores {
 
     /// Returns the counters themselves, for the admin port.
     pub(super) fn authoritative(&self, redis: Option<RedisStore>) -> AuthoritativeStore {
-        let (memory, leases) = (Arc::clone(&self.memory), Arc::clone(&self.leases));
-        AuthoritativeStore { redis, memory, denials: self.denials.clone(), leases }
+        let (memory, leases) = (Arc::clone(&self.local.memory), Arc::clone(&self.local.leases));
+        AuthoritativeStore { redis, memory, denials: self.local.denials.clone(), leases }
     }
 
     /// Returns the counters for a list, with connections of its own: no decision waits behind it.
@@ -186,22 +179,22 @@ impl Stores {
 
     /// Removes a fraction of the expired counters, and all expired denials.
     pub(super) fn sweep(&self) {
-        self.memory.sweep();
-        if let Some((denials, clock)) = &self.denials {
+        self.local.memory.sweep();
+        if let Some((denials, clock)) = &self.local.denials {
             denials.sweep(clock.now_us());
         }
     }
 
     /// Forgets every denial, because the rules have changed.
     pub(super) fn purge_denials(&self) {
-        if let Some((denials, _)) = &self.denials {
+        if let Some((denials, _)) = &self.local.denials {
             denials.purge();
         }
     }
 
     /// Drops the units that this process holds: a restarted server may not remember their charges.
     pub(super) fn drop_leases(&self) {
-        self.leases.forget_all();
+        self.local.leases.forget_all();
     }
 
     /// Ends the outages of servers that answer again.
@@ -259,11 +252,11 @@ impl Stores {
             nodes: self.nodes(),
             restarts: self.restarts.load(Ordering::Relaxed),
             last_outage: self.availability.last_outage(),
-            denials: self.denials.as_ref().map(|(denials, _)| denials.stats()),
-            leases: self.leases.stats(),
+            denials: self.local.denials.as_ref().map(|(denials, _)| denials.stats()),
+            leases: self.local.leases.stats(),
         };
         let redis = (self.kind == StoreKind::Redis).then(redis);
-        StoreView { memory: self.memory.stats(), redis }
+        StoreView { memory: self.local.memory.stats(), redis }
     }
 }
 

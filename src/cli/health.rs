@@ -78,7 +78,6 @@ enum HealthError {
 }
 
 /// The answer of a ready service goes to standard output, every other result to standard error.
-#[must_use]
 pub fn run(args: &HealthArgs) -> ExitCode {
     match readiness(args) {
         Ok(answer) => {

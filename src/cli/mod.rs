@@ -91,14 +91,12 @@ pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
     ],
 };
 
-#[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
 /// Prints why a command line has no command to run (help or version was requested, or it is malformed), and returns the
 /// exit code. Names the other program if the command is one of `others`.
-#[must_use]
 pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(1);
     let unknown = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
@@ -116,7 +114,6 @@ pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode
 }
 
 /// Runs the command of this process's command line. A malformed command line has exit code 2.
-#[must_use]
 pub fn run() -> ExitCode {
     let (program, line) = Program::of_command_line(std::env::args_os().collect());
     let words = || line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();

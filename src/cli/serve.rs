@@ -38,13 +38,11 @@ pub struct ServeArgs {
 }
 
 /// The reason of a failure goes to standard error.
-#[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
     end(load_settings(args.config.as_deref(), None), &[])
 }
 
 /// Serves as the program `name` of `envoyproxy/ratelimit`, which takes no arguments and ignores `arguments`.
-#[must_use]
 pub fn run_as(name: &str, arguments: &[OsString]) -> ExitCode {
     end(load_settings(None, Some(name)), arguments)
 }

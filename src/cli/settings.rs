@@ -32,7 +32,6 @@ pub struct SettingsArgs {
     changed: bool,
 }
 
-#[must_use]
 pub fn run(args: &SettingsArgs) -> ExitCode {
     let found = load_settings(args.config.as_deref(), None);
     finish("ratelimitd settings", found.map(|found| text(&found, args.changed)), 1)

@@ -55,7 +55,6 @@ pub struct ValidateArgs {
 }
 
 /// Problems go to standard error, everything else to standard output.
-#[must_use]
 pub fn run(args: &ValidateArgs) -> ExitCode {
     if args.schema {
         return end(print(&format!("{:#}\n", schema())), ExitCode::SUCCESS);

@@ -18,13 +18,11 @@ pub struct RowId(String);
 
 impl RowId {
     /// `None` if `text` is not an id.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_id.then(|| Self(text.to_owned()))
     }
 
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -93,7 +91,6 @@ impl<S: Store + Reset> ConsoleActions<S> {
 
     /// Returns the entries of these rows with their values, by id, without rows that are gone. Secret values stay
     /// hashes.
-    #[must_use]
     pub fn values(&self, ids: &[RowId]) -> Vec<(String, Vec<KeyEntry>)> {
         let rows = ids.iter().take(MOST_VALUES).filter_map(|id| self.console.row(id));
         rows.map(|row| (row.id, unmasked(&row.key))).collect()

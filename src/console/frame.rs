@@ -39,7 +39,6 @@ impl Frames {
     }
 }
 
-#[must_use]
 pub fn last_frame() -> Arc<str> {
     let data = json!({"reason": "the process stops"});
     format!("event: end\ndata: {data}\n\n").into()

@@ -25,7 +25,6 @@ pub struct LiveObserved {
 
 impl LiveObserved {
     /// `None` if no exception can be set.
-    #[must_use]
     pub fn new(view: &LiveView) -> Option<Self> {
         let [kinds, origins] = view.counts();
         Some(Self {
@@ -38,7 +37,6 @@ impl LiveObserved {
         })
     }
 
-    #[must_use]
     pub fn rows(&self) -> u64 {
         self.origins.iter().map(|(_, rows)| rows).sum()
     }

@@ -91,7 +91,6 @@ pub struct Console {
 }
 
 impl Console {
-    #[must_use]
     pub fn new(options: ConsoleOptions) -> Self {
         let tag_key = options.tag_key;
         Self { history: Mutex::new(History::new(options)), frames: watch::Sender::default(), tag_key }
@@ -107,19 +106,16 @@ impl Console {
     }
 
     /// The state as JSON, with at most 200 rules.
-    #[must_use]
     pub fn state(&self) -> String {
         json_text(&self.history.lock().state(RuleSelection::Most))
     }
 
     /// The state as JSON with every rule, without trends.
-    #[must_use]
     pub fn state_with_all_rules(&self) -> String {
         json_text(&self.history.lock().state(RuleSelection::All))
     }
 
     /// The events from now on, starting with the state.
-    #[must_use]
     pub fn frames(&self) -> Frames {
         let mut history = self.history.lock();
         // Under the lock, so that no second is missed.
@@ -133,18 +129,15 @@ impl Console {
 
     /// Returns a counter key as it may be logged, by the current rules: masked, with the id that its row has or would
     /// have.
-    #[must_use]
     pub fn logged(&self, rules: &RuleSet, key: &str) -> String {
         self.history.lock().denied.logged(rules, key)
     }
 
     /// Returns an exception's value as the console may show it: masked.
-    #[must_use]
     pub fn masked_value(&self, domain: &str, key: &str, value: &str) -> String {
         mask::masked_value(&self.tag_key, domain, key, value)
     }
 
-    #[must_use]
     pub fn row(&self, id: &RowId) -> Option<DeniedRow> {
         self.history.lock().row(id)
     }

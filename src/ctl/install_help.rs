@@ -33,7 +33,6 @@ pub struct InstallHelpArgs {
 }
 
 /// Writes the files of `programs`, each with its full command line.
-#[must_use]
 pub fn run(args: &InstallHelpArgs, programs: [Command; 2]) -> ExitCode {
     match programs.into_iter().try_for_each(|program| install(&args.prefix, program)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -66,7 +66,6 @@ pub struct ReplayArgs {
 }
 
 /// Answers go to standard output; the summary, the progress bar and errors to standard error.
-#[must_use]
 pub fn run(args: &ReplayArgs) -> ExitCode {
     let (settings, options) = match args.options.load() {
         Ok(loaded) => loaded,

@@ -97,7 +97,6 @@ struct Found {
     is_silent: bool,
 }
 
-#[must_use]
 pub fn run(RulesArgs { action: RulesAction::Wait(args) }: &RulesArgs) -> ExitCode {
     let command = "ratelimitctl rules wait";
     let digest = match args.rules.as_ref().map(digest).transpose() {

@@ -23,7 +23,6 @@ pub struct ScriptsArgs {
     name: Option<String>,
 }
 
-#[must_use]
 pub fn run(args: &ScriptsArgs) -> ExitCode {
     let named = args.name.as_ref().and_then(|name| scripts().find(|script| script.name() == name));
     let printed = named.map_or_else(|| print(&list()), |script| print(script.text()));

@@ -29,7 +29,6 @@ pub struct TokenArgs {
     admin: ListenAddress,
 }
 
-#[must_use]
 pub fn run(args: &TokenArgs) -> ExitCode {
     finish("ratelimitctl token", read_own_token(&args.admin).map(|token| format!("{token}\n")), FAILED)
 }

@@ -163,7 +163,6 @@ fn descriptor_status(status: Status<'_>) -> DescriptorStatus<'_> {
 }
 
 /// Units in the 32 bits of the protocol, saturating.
-#[must_use]
 pub fn protocol_units(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
@@ -289,7 +288,6 @@ fn quota_and_window(spec: &LimitSpec) -> (u64, u64) {
 }
 
 /// Replaces every character that is not allowed in a header, or in a quoted string in a header, with `_`.
-#[must_use]
 pub fn printable(text: &str) -> String {
     let is_allowed = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
     text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()

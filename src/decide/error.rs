@@ -69,7 +69,6 @@ impl NoDecision {
     }
 
     /// For metrics and traces.
-    #[must_use]
     pub fn failure(&self) -> RequestFailure {
         match self {
             Self::Refused(failure, _) => *failure,
@@ -84,7 +83,6 @@ impl NoDecision {
     }
 
     /// Message for the caller. A store error can contain addresses, so the caller gets only its kind.
-    #[must_use]
     pub fn for_caller(&self) -> String {
         match self {
             Self::Quoting { cause, .. } => cause.clone().into(),
@@ -103,7 +101,6 @@ pub struct Failures {
 }
 
 impl Failures {
-    #[must_use]
     pub fn new(meter: RequestMeter) -> Self {
         Self { meter, lines: Arc::default() }
     }

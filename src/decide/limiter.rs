@@ -170,13 +170,11 @@ impl RulesInForce {
 }
 
 impl Rulebook {
-    #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
         Self::with(rules, true, metrics)
     }
 
     /// Starts without rules: every request fails until [`replace`](Self::replace).
-    #[must_use]
     pub fn without_rules(metrics: Metrics) -> Self {
         Self::with(RuleSet::empty(), false, metrics)
     }
@@ -218,12 +216,10 @@ impl Rulebook {
     }
 
     /// `true` once rules have been loaded.
-    #[must_use]
     pub fn has_rules(&self) -> bool {
         self.current.load().are_loaded
     }
 
-    #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.current.load().rules)
     }

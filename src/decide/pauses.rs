@@ -15,7 +15,6 @@ pub struct PauseEvents(Option<(mpsc::Sender<PauseEvent>, PauseMeter)>);
 
 impl PauseEvents {
     /// Also returns the receiver for the task.
-    #[must_use]
     pub fn channel(meter: PauseMeter) -> (Self, mpsc::Receiver<PauseEvent>) {
         let (sender, events) = mpsc::channel(MAX_EVENTS);
         (Self(Some((sender, meter))), events)
@@ -28,7 +27,7 @@ impl PauseEvents {
             meter.count(&event);
             let is_for_task = matches!(event.cause, PauseCause::Offence { .. } | PauseCause::Reported { .. });
             if is_for_task && sender.try_send(event).is_err() {
-                meter.dropped();
+                meter.dropped.inc();
             }
         }
     }

@@ -32,7 +32,6 @@ impl NotReadyReason {
     pub const ALL: &[Self] = <Self as VariantArray>::VARIANTS;
 
     /// For the health endpoints.
-    #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -56,7 +55,6 @@ pub type NotReadyReasons = BTreeMap<NotReadyReason, Option<String>>;
 pub struct Readiness(Arc<watch::Sender<NotReadyReasons>>);
 
 impl Readiness {
-    #[must_use]
     pub fn not_ready(reasons: &[NotReadyReason]) -> Self {
         let reasons = reasons.iter().map(|&reason| (reason, None)).collect();
         Self(Arc::new(watch::Sender::new(reasons)))
@@ -83,13 +81,11 @@ impl Readiness {
     }
 
     /// The current reasons with their details; empty if the process is ready.
-    #[must_use]
     pub fn describe(&self) -> String {
         self.descriptions().join(", ")
     }
 
     /// Like [`describe`](Self::describe), one string per reason.
-    #[must_use]
     pub fn descriptions(&self) -> Vec<String> {
         let describe = |(reason, detail): (&NotReadyReason, &Option<String>)| match detail {
             Some(detail) => format!("{} ({detail})", reason.text()),
@@ -98,18 +94,15 @@ impl Readiness {
         self.0.borrow().iter().map(describe).collect()
     }
 
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    #[must_use]
     pub fn has(&self, reason: NotReadyReason) -> bool {
         self.0.borrow().contains_key(&reason)
     }
 
     /// Notifies the receiver when a reason is set or cleared.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<NotReadyReasons> {
         self.0.subscribe()
     }

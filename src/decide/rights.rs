@@ -34,7 +34,6 @@ impl Right {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -55,19 +54,16 @@ pub struct RightHolders {
 
 impl RightHolders {
     /// `true` if nobody is named, so that every caller may do everything.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.token_files.iter().all(Vec::is_empty) && !self.has_client_names()
     }
 
     /// `true` if certificates count.
-    #[must_use]
     pub fn has_client_names(&self) -> bool {
         !self.client_names.iter().all(Vec::is_empty)
     }
 
     /// Reads the tokens. Returns files without a usable token as errors.
-    #[must_use]
     pub fn read(&self) -> (KnownTokens, Vec<FileError>) {
         let (mut tokens, mut errors) = (Vec::new(), Vec::new());
         for (path, rights) in self.rights_by_file() {
@@ -115,7 +111,6 @@ struct Known {
 pub(crate) struct CertificateRights(u8);
 
 impl Rights {
-    #[must_use]
     pub fn new(holders: &RightHolders, tokens: KnownTokens) -> Self {
         let (tokens, client_names) = (ArcSwap::from_pointee(tokens), holders.client_names.clone());
         Self(Some(Arc::new(Known { tokens, client_names })))

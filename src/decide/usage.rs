@@ -85,7 +85,6 @@ struct AppliedException {
 
 impl LimitUsage {
     /// `counter`: the limit's kernel and a peek; `None` if nothing is counted.
-    #[must_use]
     pub fn new(applied: &AppliedLimit, counter: Option<(Kernel, &Outcome)>) -> Self {
         let (limit, spec) = (&applied.limit, &applied.limit.spec);
         let bound = counter.filter(|_| !spec.unlimited);

@@ -63,7 +63,6 @@ impl EnvironmentUse {
     }
 
     /// `true` if the variables are read.
-    #[must_use]
     pub fn is_read(&self) -> bool {
         matches!(self, Self::ReadForName | Self::ReadForSetting(_) | Self::ReadForVariable(_))
     }

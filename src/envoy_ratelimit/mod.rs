@@ -26,7 +26,6 @@ use crate::settings::Written;
 use draft::Draft;
 
 /// Every variable of `envoyproxy/ratelimit`, in documentation order.
-#[must_use]
 pub fn ratelimit_variables() -> Vec<RatelimitVariable> {
     table::OWN.iter().chain(&table::LIBRARIES).copied().collect()
 }

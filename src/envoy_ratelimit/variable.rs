@@ -69,7 +69,6 @@ impl RatelimitVariable {
     }
 
     /// Its row in the table of docs/migrating.md.
-    #[must_use]
     pub fn documentation(&self) -> String {
         let Self { name, default, difference, .. } = self;
         let default = if default.is_empty() { String::new() } else { format!(" `{default}`") };

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use engine::wire::json::Object;
 use engine::wire::{Bounds, RawRequest};
 use engine::{Listing, PlanError, Request, Reset, Scope, Store, is_global_key};

@@ -12,10 +12,8 @@ use engine::Store;
 use http::{StatusCode, header};
 
 use super::check::{CheckOptions, Checks, check};
-use super::forwarded;
-use super::holds;
-use super::json;
 use super::usage::{UsageEndpoint, usage_router};
+use super::{forwarded, holds, json};
 use crate::decide::{Handler, NoDecision, Readiness};
 use crate::net::sending_page::{NO_PAGES, SendingPage};
 use crate::telemetry::metrics::{Metrics, RequestFailure};

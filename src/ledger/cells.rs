@@ -172,7 +172,6 @@ impl WorkerLedger {
 
 impl Ledger {
     /// `max_keys`: cells of each worker.
-    #[must_use]
     pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
         let stats = LedgerStats { written_until_us: clock.now_us(), ..LedgerStats::default() };
         let (workers, lines) = Default::default();
@@ -180,7 +179,6 @@ impl Ledger {
     }
 
     /// Returns the ledger of one worker.
-    #[must_use]
     pub fn worker(&self) -> WorkerLedger {
         let (table, clock) = (Mutex::default(), Arc::clone(&self.clock));
         let worker = Arc::new(WorkerCells { table, max_keys: self.max_keys, clock });
@@ -200,13 +198,11 @@ impl Ledger {
         mem::take(&mut self.lines.lock())
     }
 
-    #[must_use]
     pub fn stats(&self) -> LedgerStats {
         *self.stats.lock()
     }
 
     /// Seconds since everything that was booked is written.
-    #[must_use]
     pub fn oldest_unwritten_s(&self) -> u64 {
         self.clock.now_us().saturating_sub(self.stats().written_until_us) / 1_000_000
     }

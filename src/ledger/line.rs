@@ -74,7 +74,6 @@ impl Line<'_> {
         Self { ok, over, units, back, refused, policy, unknown, mode: mode.name().into(), ..self }
     }
 
-    #[must_use]
     pub fn sums(&self) -> Booking {
         let Self { ok, over, units, back, refused, policy, unknown, .. } = *self;
         Booking { ok, over, units, back, refused, policy, unknown }

@@ -103,7 +103,6 @@ impl fmt::Debug for LiveExceptions {
 }
 
 impl LiveExceptions {
-    #[must_use]
     pub fn new(options: LiveOptions) -> Self {
         let state = Mutex::new(State { view: LiveView::new(&options.keeper), ..State::default() });
         Self(Arc::new(Shared {

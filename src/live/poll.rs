@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::on_blocking_thread;
+use base::{on_blocking_thread, ticks};
 use engine::StoreError;
 use store::redis::{RedisStore, RowPut, RowsPage};
 use tokio::sync::Notify;
-use tokio::time::MissedTickBehavior;
 
 use super::table::KEPT_US;
 use super::{Keeper, LiveError, LiveExceptions, State};
@@ -22,8 +21,7 @@ const PAGE: usize = 1_000;
 impl LiveExceptions {
     /// Polls Redis, and drops what is over. Never returns. `news`: notified when there is something new to report.
     pub async fn run(self, news: Arc<Notify>) {
-        let mut ticks = tokio::time::interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = ticks(POLL_INTERVAL);
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
@@ -134,7 +132,7 @@ impl LiveExceptions {
         for rows in lost.chunks(PAGE) {
             let newest = self.with_state(|state| state.table.newest());
             redis.put_rows(newest, rows).await?;
-            self.0.options.metrics.families.exceptions.restored(rows.len());
+            self.0.options.metrics.families.exceptions.restores.inc_by(rows.len() as u64);
         }
         if !lost.is_empty() {
             tracing::warn!(rows = lost.len(), "Redis has lost rows of exceptions; restored them");

@@ -60,7 +60,6 @@ impl LiveView {
     }
 
     /// Rows by what they change, and by who set them, without zeros.
-    #[must_use]
     pub fn counts(&self) -> [Vec<(String, u64)>; 2] {
         let kinds = self.kinds.iter().map(|(kind, rows)| (kind.name(), rows)).collect::<Vec<_>>();
         let origins = Origin::all().map(Origin::name).zip(self.origins).collect();
@@ -71,7 +70,6 @@ impl LiveView {
     }
 
     /// As JSON, for the page of exceptions.
-    #[must_use]
     pub fn json(&self) -> Value {
         let [kinds, origins] = self.counts().map(BTreeMap::from_iter);
         json!({
@@ -122,7 +120,6 @@ impl State {
 }
 
 impl LiveExceptions {
-    #[must_use]
     pub fn view(&self) -> LiveView {
         let (confirmed_us, now_us) = (self.confirmed_us(), self.now_us());
         self.with_state(|state| {
@@ -136,7 +133,6 @@ impl LiveExceptions {
     }
 
     /// Returns a page of rows by id, and whether there are more.
-    #[must_use]
     pub fn list(&self, wanted: &ListRows) -> (Vec<ListedRow>, bool) {
         let now_us = self.now_us();
         let limit = wanted.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
@@ -161,7 +157,6 @@ impl LiveExceptions {
     }
 
     /// Returns operators' current and future rows as a YAML file of exceptions, with their values, and their number.
-    #[must_use]
     pub fn export(&self) -> (String, usize) {
         let now_us = self.now_us();
         let rows: Vec<LiveRow> = self.with_state(|state| {

@@ -53,7 +53,6 @@ pub(crate) struct Admitted {
 }
 
 impl Admission {
-    #[must_use]
     pub fn new(port: Port, bounds: ConnectionBounds, meter: ConnectionMeter) -> Self {
         let (open, lines) = (Mutex::default(), <[LogThrottle; CloseReason::ALL.len()]>::default());
         Self(Arc::new(PortConnections { port, bounds, open, meter, lines }))

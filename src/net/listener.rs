@@ -32,7 +32,6 @@ pub enum ListenAddress {
 
 impl ListenAddress {
     /// Parses an IP address or a host name with a port, or `unix:` and an absolute path.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix(SOCKET_SCHEME) {
             Some(path) => Path::new(path).is_absolute().then(|| Self::Unix(PathBuf::from(path))),

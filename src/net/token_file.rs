@@ -38,7 +38,6 @@ impl Token {
     }
 
     /// Returns a key that only this token yields.
-    #[must_use]
     pub fn key(&self) -> HashKey {
         HashKey::new(self.0.as_bytes())
     }
@@ -61,7 +60,6 @@ impl Token {
     }
 
     /// Returns a value for the header `Authorization` with this token.
-    #[must_use]
     pub fn authorization(&self) -> HeaderValue {
         let mut value =
             HeaderValue::try_from(format!("{SCHEME}{}", self.0)).expect("a token is visible ASCII");

@@ -27,7 +27,6 @@ pub(crate) struct HeldBytes {
 }
 
 impl UnfinishedBytes {
-    #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Arc::new(SharedBytes { held: AtomicUsize::new(0), max }))
     }

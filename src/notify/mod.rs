@@ -59,7 +59,6 @@ pub struct NotifyStats {
 
 impl NotifyStats {
     /// Each result with its name in metrics.
-    #[must_use]
     pub fn results(&self) -> [(&'static str, u64); 4] {
         let Self { sent, known, failed, dropped } = self;
         [("sent", sent), ("known", known), ("failed", failed), ("dropped", dropped)]

@@ -12,7 +12,7 @@ use engine::{BookingMode, StoreError};
 use store::marks::{MarkId, MemoryMarks};
 use store::redis::RedisStore;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, Interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::message::{id_of, message, number_of};
@@ -80,11 +80,9 @@ impl Notifier {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    #[must_use]
     pub fn new(parts: NotifierParts) -> (Notices, Self) {
         let (notices, queue) = Notices::channel(Arc::clone(&parts.clock), Arc::clone(&parts.stats));
-        let mut pace = interval(MARK_INTERVAL);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let pace = base::ticks(MARK_INTERVAL);
         let (marks, forbidden_until, found, unsent, unmarked_lines, unsent_lines) = Default::default();
         let notifier =
             Self { parts, queue, marks, pace, forbidden_until, found, unsent, unmarked_lines, unsent_lines };

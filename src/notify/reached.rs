@@ -86,7 +86,6 @@ impl Notices {
         (Self { queue, stats, clock }, reached)
     }
 
-    #[must_use]
     pub fn worker(&self) -> WorkerNotices {
         WorkerNotices(Some(Arc::new(Worker {
             known: Known::default(),

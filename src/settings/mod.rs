@@ -90,7 +90,6 @@ impl Settings {
     }
 
     /// Every setting, in documentation order.
-    #[must_use]
     pub fn catalogue() -> Vec<Setting> {
         let mut reader = Reader::default();
         Self::from_reader(&mut reader);

@@ -37,7 +37,6 @@ pub struct SettingInForce {
 
 impl SettingInForce {
     /// The origin for people.
-    #[must_use]
     pub fn source(&self) -> &str {
         self.origin.as_deref().unwrap_or(DEFAULT)
     }

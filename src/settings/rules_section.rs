@@ -81,7 +81,6 @@ impl Exceptions {
     }
 
     /// The path, unless it is missing and may be.
-    #[must_use]
     pub fn existing_path(&self) -> Option<&Path> {
         self.path.as_deref().filter(|path| !self.may_be_missing || path.exists())
     }

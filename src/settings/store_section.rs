@@ -40,7 +40,6 @@ pub enum StoreKind {
 
 impl StoreKind {
     /// Name in the settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -66,13 +65,11 @@ impl Store {
     }
 
     /// `true` if there is a Redis for counters that all regions share.
-    #[must_use]
     pub fn has_home(&self) -> bool {
         self.kind == StoreKind::Redis && self.redis.home.is_some()
     }
 
     /// `true` if there is a Redis for counters of one-second limits.
-    #[must_use]
     pub fn has_per_second(&self) -> bool {
         self.kind == StoreKind::Redis && self.redis.per_second.is_some()
     }

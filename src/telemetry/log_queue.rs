@@ -40,7 +40,6 @@ impl LogQueue {
     }
 
     /// Lines lost because the queue was full or the write failed.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lines.error_counter().dropped_lines() as u64 + self.unwritten.load(Ordering::Relaxed)
     }

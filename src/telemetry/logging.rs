@@ -37,7 +37,6 @@ pub enum Format {
 impl Filter {
     /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: taken as a module
     /// name, a misspelled level would silence the rest of the process.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
         let is_filter = text.split(',').all(|part| !part.is_empty() && is_directive(part));

@@ -70,7 +70,7 @@ impl<S: ResourceSink> XdsClient<S> {
                     tracing::info!(%server, "xDS certificates changed; opening a new stream");
                 }
                 Ended::Failed { failure, reason } => {
-                    self.meter.failed(failure);
+                    self.meter.failures.count(failure);
                     self.state.failed(&reason, SystemClock.now_us());
                     self.session.connection_changed(Some(&reason));
                     if let Some(attempts) = self.failures.count() {

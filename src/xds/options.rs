@@ -54,7 +54,6 @@ pub struct BackoffOptions {
 
 impl ServerAddress {
     /// Parses `host:port`; an IPv6 address is in brackets.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -67,7 +66,6 @@ impl ServerAddress {
     }
 
     /// In the syntax of [`Self::parse`].
-    #[must_use]
     pub fn authority(&self) -> String {
         format!("{}:{}", authority_host(&self.host), self.port)
     }
@@ -81,7 +79,6 @@ fn authority_host(host: &ServerName<'_>) -> String {
 
 impl NodeIdentity {
     /// Parses `key=value,key=value`; the first `=` of a pair separates key and value.
-    #[must_use]
     pub fn parse_metadata(text: &str) -> Option<BTreeMap<String, String>> {
         let pairs = text.split(',').filter(|_| !text.is_empty());
         pairs
@@ -94,7 +91,6 @@ impl NodeIdentity {
 }
 
 /// Parses `name:value,name:value`. `None` for a header that gRPC sets itself.
-#[must_use]
 pub fn parse_headers(text: &str) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for pair in text.split(',').filter(|_| !text.is_empty()) {

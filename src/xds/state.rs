@@ -33,7 +33,6 @@ pub struct XdsFault {
 }
 
 impl XdsState {
-    #[must_use]
     pub fn status(&self) -> XdsStatus {
         self.0.lock().clone()
     }

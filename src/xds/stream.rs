@@ -176,7 +176,7 @@ impl<S: ResourceSink> Session<S> {
                 () = sleep_until(due), if pending.is_some() => {
                     let Some(reply) = pending.take() else { continue };
                     if reply.request.error_detail.is_some() {
-                        self.meter.nack_sent();
+                        self.meter.nacks.inc();
                     }
                     if requests.try_send(reply.request).is_err() {
                         return StreamEnd::Unread;

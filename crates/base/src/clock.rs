@@ -61,7 +61,6 @@ pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
     /// `now_us`: microseconds since the epoch.
-    #[must_use]
     pub fn at(now_us: u64) -> Self {
         Self(AtomicU64::new(now_us))
     }
@@ -84,7 +83,6 @@ impl<C: Clock> Clock for std::sync::Arc<C> {
     }
 }
 
-#[must_use]
 #[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks of std")]
 pub fn monotonic() -> Instant {
     Instant::now()

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 /// Formats a duration of a minute or more with its three largest units, rounded down, and a shorter one in its own unit
 /// with decimals. Units are those of the settings: `8d 21h 31m`, `15m`, `1.5s`, `250ms`, `500us`.
-#[must_use]
 pub fn readable_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if seconds < 60 {
@@ -23,7 +22,6 @@ pub fn readable_duration(duration: Duration) -> String {
 }
 
 /// Formats seconds with as many decimals as needed: `60`, `1.5`, `0.000001`.
-#[must_use]
 pub fn decimal_seconds(duration: Duration) -> String {
     decimal(duration, 9)
 }

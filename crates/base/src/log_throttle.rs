@@ -21,13 +21,11 @@ struct ThrottleState {
 
 impl LogThrottle {
     /// Counts an event. Returns the number of events since the last line, including this one, if a line is due.
-    #[must_use]
     pub fn count(&self) -> Option<u64> {
         self.add(1)
     }
 
     /// Like [`count`](Self::count), for several events.
-    #[must_use]
     pub fn add(&self, events: u64) -> Option<u64> {
         self.add_at(events, monotonic())
     }

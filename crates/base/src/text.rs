@@ -7,21 +7,18 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 /// `true` for characters that move the cursor of a terminal, break a line, or change the text direction.
-#[must_use]
 pub fn is_hostile(letter: char) -> bool {
     let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')
 }
 
 /// Lower-case, two digits per byte.
-#[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the first 12 hex digits of the SHA-256 over the parts. The length of each part (8 bytes, little-endian)
 /// precedes it.
-#[must_use]
 pub fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
     let hash = parts.into_iter().fold(Sha256::new(), |hash, part| {
         // A 64-bit length holds every usize.
@@ -31,7 +28,6 @@ pub fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
 }
 
 /// Returns the first 12 hex digits of the SHA-256 over what `Debug` prints, without holding all of it at once.
-#[must_use]
 pub fn debug_digest(value: &impl fmt::Debug) -> String {
     struct Hashed(Sha256);
     impl fmt::Write for Hashed {
@@ -47,7 +43,6 @@ pub fn debug_digest(value: &impl fmt::Debug) -> String {
 }
 
 /// Groups digits by three: `12,345`.
-#[must_use]
 pub fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -61,7 +56,6 @@ pub fn with_commas(number: u64) -> String {
 }
 
 /// Replaces hostile characters by escapes such as `\n` or `\u{202e}`; the result is one line.
-#[must_use]
 pub fn escaped(text: String) -> String {
     if text.contains(is_hostile) {
         replaced(&text, is_hostile, |out, letter| match letter {
@@ -74,7 +68,6 @@ pub fn escaped(text: String) -> String {
 }
 
 /// Like [`escaped`], but keeps line breaks and tabs.
-#[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     let is_hostile = |letter: char| is_hostile(letter) && !matches!(letter, '\n' | '\t');
     if text.contains(is_hostile) {
@@ -86,7 +79,6 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 
 /// Replaces hostile characters in JSON by `\u` escapes, which keeps its meaning: outside strings, JSON only has line
 /// breaks of them.
-#[must_use]
 pub fn escaped_json(json: String) -> String {
     let is_hostile = |letter: char| is_hostile(letter) && letter != '\n';
     if json.contains(is_hostile) {

@@ -16,7 +16,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::file::open_file;
 use crate::slow_load::told_if_slow;
@@ -222,8 +222,7 @@ where
     T: Send + 'static,
     C: FnMut() -> Option<T> + Send + 'static,
 {
-    let mut ticks = interval(CHECK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(CHECK_EVERY);
     loop {
         ticks.tick().await;
         let checked = on_blocking_thread(move || {
@@ -236,6 +235,13 @@ where
             return found;
         }
     }
+}
+
+/// Ticks at once and then at this interval. A late tick delays all later ones.
+pub fn ticks(every: Duration) -> Interval {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// Runs `work` on a thread that may block. If it panics, the caller panics.

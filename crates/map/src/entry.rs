@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::expression::Expression;
-use super::expression::FieldIndex;
+use super::expression::{Expression, FieldIndex};
 use crate::values::Selected;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

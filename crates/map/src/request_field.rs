@@ -78,7 +78,6 @@ const NO_HEADERS: [&str; 38] = [
 
 impl RequestField {
     /// Maps a field name of any format; `None` if requests do not have the field.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         if let Some((_, field)) = NAMES.iter().find(|(names, _)| names.contains(&name)) {
             return Some(field.clone());

@@ -35,7 +35,6 @@ pub enum KeptCounters {
 
 impl KeptCounters {
     /// For an operator: the predicate of a sentence about the counters.
-    #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::Units => "keep the used units",

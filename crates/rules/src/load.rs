@@ -65,7 +65,6 @@ pub struct AppliedUpgrades {
 }
 
 impl AppliedUpgrades {
-    #[must_use]
     pub fn of_limit(&self, limit: LimitId) -> Option<&UpgradedLimit> {
         let index = self.limits.binary_search_by_key(&limit, |upgraded| upgraded.limit).ok()?;
         self.limits.get(index)
@@ -81,7 +80,6 @@ pub struct DomainDocuments {
 
 impl LoadedRules {
     /// Drops everything else: the specs alone take as much memory as the rules.
-    #[must_use]
     pub fn into_rules(self) -> RuleSet {
         self.rules
     }

@@ -4,7 +4,6 @@ use strsim::osa_distance;
 
 /// Returns the known name closest to `text`, differing by at most a third of its letters. Ignores case, `_`, `-` and
 /// spaces. The first of several equally close names wins.
-#[must_use]
 pub fn nearest_name<'n>(text: &str, known: &[&'n str]) -> Option<&'n str> {
     if text.len() > MAX_BYTES {
         return None;

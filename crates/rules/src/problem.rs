@@ -33,12 +33,10 @@ pub struct Location {
 }
 
 impl Location {
-    #[must_use]
     pub fn file(file: Arc<str>) -> Self {
         Self { file, line: None, path: String::new() }
     }
 
-    #[must_use]
     pub fn line(file: Arc<str>, line: u32) -> Self {
         Self { file, line: Some(line), path: String::new() }
     }
@@ -78,7 +76,6 @@ impl Problem {
         Self { severity, location, reason: shortened(escaped(reason)) }
     }
 
-    #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
@@ -227,30 +224,25 @@ impl Problems {
     }
 
     /// In order.
-    #[must_use]
     pub fn all(&self) -> &[Problem] {
         &self.listed
     }
 
-    #[must_use]
     pub fn first_error(&self) -> Option<String> {
         let first = self.listed.iter().find(|problem| problem.severity == Severity::Error);
         first.map(ToString::to_string)
     }
 
     /// Number of errors, listed or not.
-    #[must_use]
     pub fn errors(&self) -> usize {
         self.errors
     }
 
     /// Number of warnings, listed or not.
-    #[must_use]
     pub fn warnings(&self) -> usize {
         self.warnings
     }
 
-    #[must_use]
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }

@@ -62,7 +62,6 @@ pub enum RuleDirectory {
 
 impl RuleDirectory {
     /// `true` if a service starts without rules, not ready, if its first rules are invalid.
-    #[must_use]
     pub fn may_start_without_rules(self) -> bool {
         self.reads_any_name()
     }
@@ -78,7 +77,6 @@ impl RuleDirectory {
 
 impl Source {
     /// Files are read in the order of `paths`.
-    #[must_use]
     pub fn new(paths: &[PathBuf], directory: RuleDirectory) -> Self {
         Self { paths: paths.to_vec(), directory, purpose: Purpose::Rules, may_be_missing: false }
     }

@@ -44,7 +44,6 @@ impl UpgradeColumn {
     }
 
     /// What the column accepts, for messages.
-    #[must_use]
     pub fn expected(self) -> String {
         match self.value_type {
             ValueType::Choice(names) => format!("one of {}", names.join(", ")),
@@ -54,7 +53,6 @@ impl UpgradeColumn {
         }
     }
 
-    #[must_use]
     pub fn accepts(self, text: &str) -> bool {
         self.value_type.of_cell(text).is_some()
     }
@@ -195,13 +193,11 @@ impl Upgrade {
         Ok(spec)
     }
 
-    #[must_use]
     pub fn sets(&self, column: &str) -> bool {
         self.fields.contains_key(column)
     }
 
     /// Parses a cell whose column has names; `None` without the cell.
-    #[must_use]
     pub fn parsed<T: FromStr>(&self, column: &str) -> Option<T> {
         self.fields.get(column)?.parse().ok()
     }

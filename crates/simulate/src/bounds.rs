@@ -55,19 +55,16 @@ pub struct Bounds {
 
 impl Bounds {
     /// `true` if no bound is set.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// `true` if the log has requests, but none that [`Bounds::max_good_denied`] applies to.
-    #[must_use]
     pub fn lacks_good_requests(&self, report: &Report) -> bool {
         self.max_good_denied.is_some() && report.totals.requests > 0 && report.totals.good == Some(0)
     }
 
     /// Compares each rule with the bounds that are set.
-    #[must_use]
     pub fn check(&self, report: &Report) -> Vec<BoundCheck> {
         // `broken` returns a sentence about a rule that exceeds the bound.
         let check = |bound: String, broken: &dyn Fn(&LimitReport) -> Option<String>| {

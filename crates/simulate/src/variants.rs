@@ -19,7 +19,6 @@ pub struct Variant {
 impl Variant {
     /// The label of a limit in this variant. Two variants of one limit may have the same burst but different counts,
     /// because the other limits' counts differ.
-    #[must_use]
     pub fn label(&self, limit: &LimitSpec) -> String {
         let part = match (self.algorithm.has_burst(), self.burst_divisor) {
             (false, _) => return self.algorithm.name().to_owned(),
@@ -32,7 +31,6 @@ impl Variant {
 }
 
 /// The label of a limit as the rule file has it.
-#[must_use]
 pub fn own_label(limit: &LimitSpec) -> String {
     let burst =
         if limit.algorithm.has_burst() { format!(" burst {}", limit.capacity()) } else { String::new() };

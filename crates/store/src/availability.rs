@@ -107,13 +107,11 @@ impl Observer for WatchedBy {
 
 impl Availability {
     /// Returns an observer that records failures and breaker changes here and passes every event on to `meter`.
-    #[must_use]
     pub fn watching(self: &Arc<Self>, meter: impl Observer) -> Arc<dyn Observer> {
         Arc::new(WatchedBy { availability: Arc::clone(self), meter: Arc::new(meter) })
     }
 
     /// The current outage, or else the last one.
-    #[must_use]
     pub fn last_outage(&self) -> Option<Outage> {
         let outages = self.outages.lock();
         let current =

@@ -62,7 +62,6 @@ impl BreakerState {
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
     /// Name in logs and metrics.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -96,14 +95,12 @@ struct Opened {
 
 impl Breaker {
     /// Returns a closed breaker. `random` varies the pauses, so that processes do not probe in step.
-    #[must_use]
     pub fn new(options: BreakerOptions, random: fastrand::Rng) -> Self {
         let window = Window::new(options.window);
         let counted = [None; COUNTED_TOGETHER];
         Self { options, opened: None, consecutive_failures: 0, counted, window, random }
     }
 
-    #[must_use]
     pub fn state(&self) -> BreakerState {
         match self.opened {
             None => BreakerState::Closed,
@@ -113,13 +110,11 @@ impl Breaker {
     }
 
     /// The failure that opened the breaker or keeps it open; `None` while closed.
-    #[must_use]
     pub fn cause(&self) -> Option<&Arc<StoreError>> {
         self.opened.as_ref().map(|opened| &opened.cause)
     }
 
     /// When the next probe is due; `None` unless the breaker is open.
-    #[must_use]
     pub fn probe_at(&self) -> Option<Instant> {
         self.opened.as_ref()?.probe_at
     }

@@ -34,7 +34,6 @@ impl MemoryMarks {
         true
     }
 
-    #[must_use]
     pub fn is_set(&self, id: &MarkId, now_us: u64) -> bool {
         self.0.get(id).is_some_and(|end_us| *end_us > now_us)
     }

@@ -70,7 +70,6 @@ pub struct Observed<S> {
 }
 
 impl<S> Observed<S> {
-    #[must_use]
     pub fn new(below: S, observer: Arc<dyn Observer>) -> Self {
         Self { below, observer }
     }

@@ -28,7 +28,6 @@ pub enum ClientName {
 
 impl ClientName {
     /// Anything with `://` is a URI; an address may be in brackets; everything else is a DNS name.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
@@ -44,7 +43,6 @@ impl ClientName {
     }
 
     /// `true` if one of the certificate's alternative names is this one.
-    #[must_use]
     pub fn fits(&self, certificate: &CertificateFacts) -> bool {
         match self {
             Self::Dns(name) => certificate.dns_names.iter().any(|presented| dns_name_fits(name, presented)),

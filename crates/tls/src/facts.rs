@@ -55,20 +55,17 @@ impl CertificateFacts {
     }
 
     /// `now_s`: seconds since the Unix epoch.
-    #[must_use]
     pub fn is_valid_at(&self, now_s: u64) -> bool {
         let now_s = i64::try_from(now_s).unwrap_or(i64::MAX);
         (self.not_before_s..=self.not_after_s).contains(&now_s)
     }
 
     /// `now_s`: seconds since the Unix epoch.
-    #[must_use]
     pub fn has_expired_at(&self, now_s: u64) -> bool {
         i64::try_from(now_s).unwrap_or(i64::MAX) > self.not_after_s
     }
 
     /// The alternative names as openssl prints them: `DNS:envoy, IP Address:10.0.0.7`; `no names` if there are none.
-    #[must_use]
     pub fn names(&self) -> String {
         let dns = self.dns_names.iter().map(|name| format!("DNS:{name}"));
         let ip = self.ip_addresses.iter().map(|address| format!("IP:{address}"));

@@ -46,7 +46,6 @@ pub enum FileFault {
 }
 
 impl FileError {
-    #[must_use]
     pub fn unusable(path: &Path, reason: impl ToString) -> Self {
         Self { path: path.to_owned(), fault: FileFault::Unusable(reason.to_string()) }
     }

@@ -50,7 +50,6 @@ pub struct LoadedTls {
 }
 
 impl TlsFileSetting {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::CertFile => "cert_file",
@@ -121,7 +120,6 @@ impl ServerTls {
 
 impl LoadedTls {
     /// When the first CA expires, in seconds since the Unix epoch.
-    #[must_use]
     pub fn authorities_not_after_s(&self) -> Option<i64> {
         self.authorities.iter().map(|authority| authority.not_after_s).min()
     }

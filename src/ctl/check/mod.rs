@@ -135,7 +135,6 @@ enum CheckError {
 }
 
 /// Answers go to standard output, errors to standard error.
-#[must_use]
 pub fn run(args: &CheckArgs) -> ExitCode {
     let mut over = 0;
     let printed = match block_on(send_requests(args, &mut over)).map_err(CheckError::from).flatten() {

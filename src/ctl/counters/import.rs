@@ -102,7 +102,7 @@ fn import(args: &ImportArgs, setter: &mut CounterSetter<'_>) -> Result<(), Impor
             Err(RowFault::Text(reason)) => Err(reason),
             Err(RowFault::Io(error)) => return Err(wrong(&error)),
         };
-        let place = format!("{}:{}", args.file.display(), lines.line());
+        let place = format!("{}:{}", args.file.display(), lines.line);
         match row {
             Ok((entries, used)) => {
                 setter.set(&place, (&args.domain, args.limit_name.as_deref()), entries, used)?;

@@ -120,7 +120,6 @@ enum CountersError {
 }
 
 /// Counters go to standard output, errors to standard error.
-#[must_use]
 pub fn run(args: &CountersArgs) -> ExitCode {
     let (path, counters, body) = match &args.action {
         Action::Show(args) => ("/counters/show", args, args.body()),

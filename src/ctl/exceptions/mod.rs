@@ -275,7 +275,6 @@ impl ExceptionsError {
 
 type Answered = Result<String, ExceptionsError>;
 
-#[must_use]
 pub fn run(args: &ExceptionsArgs) -> ExitCode {
     match &args.action {
         Action::Set(args) => done("exceptions set", args.set()),
@@ -289,18 +288,15 @@ pub fn run(args: &ExceptionsArgs) -> ExitCode {
     }
 }
 
-#[must_use]
 pub fn run_block(BlockArgs { target, end, change }: BlockArgs) -> ExitCode {
     let columns = Columns { block: Some(true), ..Columns::default() };
     done("block", SetArgs { target, columns, end, change }.set())
 }
 
-#[must_use]
 pub fn run_unblock(UnblockArgs { domain, entry, change }: UnblockArgs) -> ExitCode {
     done("unblock", change.remove("rows", vec![entry.row(&domain)]))
 }
 
-#[must_use]
 pub fn run_grant(GrantArgs { target, add, change }: GrantArgs) -> ExitCode {
     let columns = Columns { add: Some(add), ..Columns::default() };
     done("grant", SetArgs { target, columns, end: End::default(), change }.set())

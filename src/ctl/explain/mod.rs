@@ -89,7 +89,6 @@ pub struct ExplainArgs {
 }
 
 /// The explanation goes to standard output, errors to standard error.
-#[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
     if let Some(path) = &args.decision {
         return past_decision::run(args, path);

@@ -56,7 +56,6 @@ pub struct MigrateArgs {
     target: SetTarget,
 }
 
-#[must_use]
 pub fn run(args: &MigrateArgs) -> ExitCode {
     let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,

@@ -37,7 +37,6 @@ pub(super) const NO_SLOTS: &str =
 const MAX_UNREADABLE_PPM: u64 = 10_000;
 
 /// The table goes to standard output; the progress bar and errors to standard error.
-#[must_use]
 pub fn run(args: &SimulateArgs) -> ExitCode {
     match run_simulation(args) {
         Ok(code) => code,

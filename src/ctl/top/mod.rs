@@ -87,7 +87,6 @@ pub struct TopArgs {
 }
 
 /// Numbers go to standard output, errors to standard error.
-#[must_use]
 pub fn run(args: &TopArgs) -> ExitCode {
     let is_once = args.once || args.json || !io::stdout().is_terminal();
     let printed = match (args.follow, is_once) {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use base::clock::{Clock as _, SystemClock};
 use base::{escaped, with_commas};
@@ -17,9 +17,10 @@ use ratelimitd::cli::output::{end, fail, print, print_error};
 use ratelimitd::ledger::{Line, QUARTER_S};
 use serde_json::{Value, json};
 
-use super::now::{entry_text, number, read_list, rows_of};
+use super::now::{entries_text, number, read_list, rows_of};
 use super::read::LedgerReader;
 use crate::admin_call::{AdminArgs, AdminCallError};
+use crate::exceptions::micros;
 use crate::simulate::table::aligned;
 
 const DIFFERS: u8 = 1;
@@ -132,7 +133,7 @@ impl CheckArgs {
             print_error(format!("{} counters are not compared", with_commas(left_out)));
         }
         let counter = |row: &Value| {
-            let second = |field: &str| seconds(row[field].as_str()?);
+            let second = |field: &str| Some(micros(row[field].as_str()?)? / 1_000_000);
             let window = (second("window_start")?, second("window_end")?);
             Some((entries_text(row), Counter { used: number(&row["used"]), window }))
         };
@@ -155,15 +156,6 @@ impl CheckArgs {
         self.paths.iter().for_each(|path| reader.read(path, &mut add));
         sums
     }
-}
-
-fn entries_text(row: &Value) -> String {
-    rows_of(&row["entries"]).iter().map(entry_text).collect::<Vec<_>>().join(",")
-}
-
-fn seconds(time: &str) -> Option<u64> {
-    let time = humantime::parse_rfc3339(time).ok()?;
-    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
 /// Compares counters with the ledger before and after they were read. Sums only grow.

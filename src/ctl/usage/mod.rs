@@ -50,7 +50,6 @@ enum Action {
 }
 
 /// Usage goes to standard output, what is missing to standard error.
-#[must_use]
 pub fn run(args: &UsageArgs) -> ExitCode {
     match &args.action {
         Some(Action::Now(args)) => now::run(args),

@@ -193,16 +193,14 @@ fn cell(row: &Value, column: &str) -> String {
             let times = [&row["window_end"], &row["resets_at"]];
             times.into_iter().find_map(Value::as_str).unwrap_or("-").to_owned()
         }
-        "counter" => {
-            let entries = rows_of(&row["entries"]).iter().map(entry_text).collect::<Vec<_>>();
-            escaped(entries.join(","))
-        }
+        "counter" => escaped(entries_text(row)),
         _ => units(column),
     }
 }
 
-pub(super) fn entry_text(entry: &Value) -> String {
-    format!("{}={}", text_of(&entry["key"]), text_of(&entry["value"]))
+pub(super) fn entries_text(row: &Value) -> String {
+    let text = |entry: &Value| format!("{}={}", text_of(&entry["key"]), text_of(&entry["value"]));
+    rows_of(&row["entries"]).iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 fn text_of(value: &Value) -> String {

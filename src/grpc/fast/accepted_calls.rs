@@ -119,7 +119,7 @@ impl AcceptedCalls {
 
     /// `true` if the next call may start.
     fn may_start(&self) -> bool {
-        self.starter.counts.may_decide() || self.held.is_overloaded()
+        self.starter.counts.may_decide() || self.held.is_overloaded
     }
 
     fn start_held(&mut self, cx: &mut Context<'_>, call: HeldCall) {
@@ -214,11 +214,6 @@ impl HeldCalls {
     fn record_load(&mut self, store_has_room: bool) {
         let is_due = || self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most);
         self.is_overloaded = !store_has_room && (self.is_overloaded || is_due());
-    }
-
-    /// `true` if calls start without being held, until the store has room again.
-    fn is_overloaded(&self) -> bool {
-        self.is_overloaded
     }
 
     /// Wakes the task when the oldest call must start.

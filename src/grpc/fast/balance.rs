@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::grpc::worker_link::{GiveAway, WorkerLink, Workers};
 
@@ -32,8 +31,7 @@ impl Balancer {
         if self.workers.links.len() == 1 {
             return std::future::pending().await;
         }
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = base::ticks(TICK);
         let mut last = ticks.tick().await;
         let mut before = self.busy_times();
         let mut need = Need { workers: self.workers.in_use(), calm_ticks: 0 };

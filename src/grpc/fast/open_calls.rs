@@ -161,7 +161,7 @@ impl ConnectionCounts {
     }
 
     pub(super) fn record_held(&self) {
-        self.worker.meter.record_held();
+        self.worker.meter.held.inc();
         self.worker.burst.notify_one();
     }
 

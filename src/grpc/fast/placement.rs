@@ -64,7 +64,7 @@ impl Placement {
 /// A connection's task on one worker. It ends with the connection, or with what another worker needs to continue.
 pub(super) struct PlacedConnection {
     serving: Option<BoxFuture<'static, ()>>,
-    placement: Arc<Placement>,
+    pub(super) placement: Arc<Placement>,
     has_registered: bool,
     _counted: CountedConnection,
 }
@@ -82,10 +82,6 @@ impl PlacedConnection {
         counted: CountedConnection,
     ) -> Self {
         Self { serving: Some(serving), placement, has_registered: false, _counted: counted }
-    }
-
-    pub(super) fn placement(&self) -> &Arc<Placement> {
-        &self.placement
     }
 }
 

@@ -73,7 +73,7 @@ impl ServedConnections {
         if self.placements.len() > 2 * self.tasks.len() + ENDED_PLACEMENTS {
             self.forget_ended();
         }
-        self.placements.push(Arc::clone(connection.placement()));
+        self.placements.push(Arc::clone(&connection.placement));
         self.tasks.spawn(connection);
     }
 

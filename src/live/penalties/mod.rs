@@ -36,7 +36,6 @@ pub struct Penalties<S> {
 
 impl<S: Store + Reset> Penalties<S> {
     /// `store`: the counters, without layers that answer for them.
-    #[must_use]
     pub fn new(store: S, live: LiveExceptions, meter: PauseMeter) -> Self {
         let (turn, ban_lines, failure_lines) = Default::default();
         Self { store, live, meter, turn, ban_lines, failure_lines }
@@ -63,7 +62,7 @@ impl<S: Store + Reset> Penalties<S> {
             PauseCause::Unreadable | PauseCause::Refused => Ok(()),
         };
         if let Err(error) = acted {
-            self.meter.dropped();
+            self.meter.dropped.inc();
             if let Some(events) = self.failure_lines.count() {
                 tracing::warn!(events, rule = &*event.rule, %error, "cannot pause values");
             }

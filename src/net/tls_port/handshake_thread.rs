@@ -65,7 +65,6 @@ impl HandshakeThread {
     }
 
     /// The runtime on which handshakes are spawned.
-    #[must_use]
     pub fn runtime(&self) -> Handle {
         self.runtime.clone()
     }

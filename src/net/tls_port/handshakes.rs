@@ -61,7 +61,6 @@ pub(super) struct HandshakePlace {
 impl HandshakeBounds {
     /// At most half of the port's connections, so that stalled clients leave the other half free; of these at most half
     /// from one address.
-    #[must_use]
     pub fn within(connections: ConnectionBounds) -> Self {
         let total = (connections.total / 2).clamp(1, MAX_HANDSHAKES);
         Self { total, per_address: total.div_ceil(2).min(connections.per_address) }

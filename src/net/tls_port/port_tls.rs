@@ -53,7 +53,6 @@ pub(crate) struct Handshake {
 
 impl PortTls {
     /// `runtime`: from the handshake [thread](super::HandshakeThread).
-    #[must_use]
     pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter, runtime: Handle) -> Self {
         Self(Arc::new(TlsState {
             config: ArcSwap::new(Arc::clone(&loaded.config)),
@@ -83,9 +82,9 @@ impl PortTls {
 
     fn record(&self, failure: &HandshakeFailure, client: IpAddr) {
         let state = &*self.0;
-        state.meter.handshake(failure.result);
+        state.meter.handshakes.count(failure.result);
         let Some(handshakes) = state.lines[failure.result as usize].count() else { return };
-        let (port, reason) = (state.meter.port().name(), &failure.reason);
+        let (port, reason) = (state.meter.port.name(), &failure.reason);
         tracing::warn!(port, handshakes, %client, last = %reason, "TLS handshakes failed");
     }
 }
@@ -124,7 +123,7 @@ impl Handshake {
         let failure = tokio::select! {
             accepted = accepted => match accepted {
                 Ok(Ok(stream)) => {
-                    tls.0.meter.handshake(HandshakeResult::Ok);
+                    tls.0.meter.handshakes.count(HandshakeResult::Ok);
                     return Some(stream);
                 }
                 Ok(Err((failure, stream))) => {

@@ -54,7 +54,7 @@ pub(crate) struct ExceptionFamilies {
     rows: IntGaugeVec,
     loads: IntCounterVec,
     writes: IntCounterVec,
-    restores: IntCounter,
+    pub(crate) restores: IntCounter,
     domains: SeriesTable<Arc<str>, ExceptionCounts>,
 }
 
@@ -142,10 +142,6 @@ impl ExceptionFamilies {
     /// Counts a change of live exceptions.
     pub(crate) fn written(&self, op: &str, result: &str) {
         self.writes.with_label_values(&[op, result]).inc();
-    }
-
-    pub(crate) fn restored(&self, rows: usize) {
-        self.restores.inc_by(rows as u64);
     }
 
     /// Requests that exceptions of this kind have changed so far.

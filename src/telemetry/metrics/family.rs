@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
@@ -10,6 +11,8 @@ use prometheus::{
     proto,
 };
 use strum::{IntoStaticStr, VariantArray};
+
+use super::options::PulledStats;
 
 pub(super) fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter> {
     let counter = IntCounter::new(name, help)?;
@@ -58,6 +61,12 @@ impl<E: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<E> {
 pub(super) enum LoadResult {
     Success,
     Failure,
+}
+
+impl LoadResult {
+    pub(super) fn of(is_success: bool) -> Self {
+        if is_success { Self::Success } else { Self::Failure }
+    }
 }
 
 pub(super) fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge> {
@@ -154,6 +163,22 @@ impl ReadFamily {
         let kind = format!("{:?}", self.kind).to_lowercase();
         format!("# HELP {name} {help}\n# TYPE {name} {kind}\n", name = self.name, help = self.help)
     }
+}
+
+/// A family with one series, and how it is read from a part of the process.
+pub(super) type Reading<S> = (ReadFamily, fn(&S) -> u64);
+
+/// Registers families with one series each, which are read from a part; none if the process does not have the part.
+pub(super) fn watch<S: 'static, const N: usize>(
+    registry: &Registry,
+    stats: &Option<PulledStats<S>>,
+    readings: [Reading<S>; N],
+) -> Result<()> {
+    let Some(stats) = stats else { return Ok(()) };
+    readings.into_iter().try_for_each(|(family, value)| {
+        let stats = Arc::clone(stats);
+        family.register(registry, &[], move || value(&stats()))
+    })
 }
 
 pub(crate) fn empty_family(name: &str, kind: MetricType, help: &str) -> MetricFamily {

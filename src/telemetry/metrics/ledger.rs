@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use prometheus::{Registry, Result};
 
-use super::family::ReadFamily;
+use super::family::{ReadFamily, Reading};
 use crate::ledger::Ledger;
 
-type Reading = (ReadFamily, fn(&Ledger) -> u64);
-
-const READINGS: [Reading; 4] = [
+const READINGS: [Reading<Ledger>; 4] = [
     (
         ReadFamily::gauge(
             "ratelimitd_ledger_difference",

@@ -12,7 +12,7 @@ use super::family::{CountersBy, ReadFamily, add_series, counter};
 use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts, SlotCounts};
 use super::limits::{LimitMeters, Meter};
 use super::requests::RequestResult;
-use super::series::{Series, SeriesBinding, SeriesTable};
+use super::series::{SeriesBinding, SeriesTable};
 use crate::ledger::BookedLimit;
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
 
@@ -48,13 +48,14 @@ const SLOTS: ReadFamily = ReadFamily::counter(
 
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
-    decisions: SeriesTable<LimitLabels, LimitCounts>,
+    pub(super) decisions: SeriesTable<LimitLabels, LimitCounts>,
     settles: SeriesTable<LimitLabels, SettleCounts>,
     slots: SeriesTable<LimitLabels, SlotCounts>,
     pub(super) hits: HitFamilies,
-    shadowed: IntCounter,
+    /// Requests admitted only because of `shadow_mode`.
+    pub(super) shadowed: IntCounter,
     results: CountersBy<RequestResult>,
-    without_limit: IntCounter,
+    pub(super) without_limit: IntCounter,
     near_limit_ppm: u32,
 }
 
@@ -138,19 +139,6 @@ impl LimitFamilies {
             by_limit(SLOTS, "result", &slots, SlotCounts::results),
             receipts,
         ]
-    }
-
-    pub(super) fn in_force(&self) -> Arc<Series<LimitLabels, LimitCounts>> {
-        self.decisions.in_force()
-    }
-
-    pub(super) fn without_limit(&self) -> u64 {
-        self.without_limit.get()
-    }
-
-    /// Requests admitted only because of `shadow_mode`.
-    pub(super) fn shadowed(&self) -> u64 {
-        self.shadowed.get()
     }
 }
 

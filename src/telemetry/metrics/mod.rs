@@ -34,7 +34,7 @@ use store::deny_cache::DenyCacheStats;
 use crate::telemetry::envoy_ratelimit::{self, OwnCounts, RESPONSE_TIME, Stat, Stats, lost_lines};
 use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
-use family::{ReadFamily, counter, counters, register_read};
+use family::{ReadFamily, counter, counters, register_read, watch};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies, token_meter};
 use requests::RequestFamilies;
@@ -200,7 +200,6 @@ impl Metrics {
     }
 
     /// The metrics of envoyproxy/ratelimit, except the durations, under their dotted names.
-    #[must_use]
     pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
         self.families.envoy_ratelimit_stats()
     }
@@ -213,7 +212,6 @@ impl Metrics {
 
     /// Looks up the counters for every limit in `rules`, which become the current rules. A limit has series from its
     /// first request on; the series of other rules are removed. Only one thread may call it at a time.
-    #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.families.pauses.bind(rules);
         self.families.limits.bind(rules, self.families.exceptions.bind(rules))
@@ -224,23 +222,19 @@ impl Metrics {
         self.families.holds.with_label_values(&[op, result]).inc();
     }
 
-    #[must_use]
     pub fn requests(&self, transport: Transport) -> RequestMeter {
         self.families.requests.meter(transport)
     }
 
-    #[must_use]
     pub fn connections(&self, port: Port) -> ConnectionMeter {
         self.families.connections.meter(port)
     }
 
     /// The meter of a port with TLS. A port without TLS does not have series.
-    #[must_use]
     pub fn tls(&self, port: Port) -> TlsMeter {
         self.families.tls.meter(port)
     }
 
-    #[must_use]
     pub fn tokens(&self) -> TokenMeter {
         self.families.tokens.clone()
     }
@@ -262,7 +256,7 @@ impl Families {
         self.limits.hits.add_to(&mut stats);
         self.requests.response_times.add_calls_to(&mut stats);
         stats.add_own(&OwnCounts {
-            shadowed_requests: self.limits.shadowed(),
+            shadowed_requests: self.limits.shadowed.get(),
             failures: self.requests.failures(),
             successful_rule_loads,
             failed_rule_loads,
@@ -285,29 +279,14 @@ fn register_process(registry: &Registry) -> Result<()> {
 
 /// Values read from parts at each scrape.
 fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamilies) -> Result<()> {
-    if let Some(is_ready) = parts.is_ready.clone() {
-        READY.register(registry, &[], move || is_ready().into())?;
-    }
+    watch(registry, &parts.is_ready, [(READY, |is_ready| (*is_ready).into())])?;
     match parts.rules {
         Some(RulesOrigin::Files) => RULES_SOURCE.register(registry, &[("source", "file")], || 1)?,
         Some(RulesOrigin::Xds) => RULES_SOURCE.register(registry, &[("source", "xds")], || 1)?,
         None => {}
     }
-    if let Some(lost) = parts.lost_log_lines.clone() {
-        LOST_LOG_LINES.register(registry, &[], move || lost())?;
-    }
-    if let Some(stats) = parts.memory.clone() {
-        stores::watch_memory(registry, stats)?;
-    }
-    if let Some(stats) = parts.deny_cache.clone() {
-        stores::watch_deny_cache(registry, stats)?;
-    }
-    if let Some(stats) = parts.leases.clone() {
-        stores::watch_leases(registry, stats)?;
-    }
-    if let Some(stats) = parts.releases.clone() {
-        stores::watch_releases(registry, stats)?;
-    }
+    watch(registry, &parts.lost_log_lines, [(LOST_LOG_LINES, |lost| *lost)])?;
+    stores::watch_stores(registry, parts)?;
     if let Some(written) = &parts.ledger {
         ledger::watch_ledger(registry, written)?;
     }

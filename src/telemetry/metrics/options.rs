@@ -103,7 +103,6 @@ const TAKEN: [&str; 20] = [
 impl ExtraTags {
     /// Parses `name:value,name:value`, the syntax of `EXTRA_TAGS` in envoyproxy/ratelimit. `None` for a name that is
     /// repeated or reserved by Prometheus, and for a name or value that statsd cannot transport.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut tags: Vec<(String, String)> = Vec::new();
         for tag in text.split(',').filter(|_| !text.is_empty()) {

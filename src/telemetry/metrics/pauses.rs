@@ -11,7 +11,7 @@ use super::family::{counter, counters};
 #[derive(Clone, Debug)]
 pub struct PauseMeter {
     offences: IntCounterVec,
-    dropped: IntCounter,
+    pub(crate) dropped: IntCounter,
     bans: IntCounterVec,
     reports: IntCounterVec,
 }
@@ -58,10 +58,6 @@ impl PauseMeter {
             PauseCause::Refused => self.report(event, "refused"),
             PauseCause::Reported { .. } => {}
         }
-    }
-
-    pub(crate) fn dropped(&self) {
-        self.dropped.inc();
     }
 
     /// Bans so far.

@@ -17,9 +17,6 @@ pub enum Port {
 }
 
 impl Port {
-    const ALL: &'static [Self] = Self::VARIANTS;
-
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -64,7 +61,7 @@ impl ConnectionFamilies {
         )?;
         let families = Self { closed };
         // Every series exists from the start, so that the first closed connection is an increase.
-        for &port in Port::ALL {
+        for &port in Port::VARIANTS {
             families.meter(port);
         }
         Ok(families)
@@ -76,7 +73,7 @@ impl ConnectionFamilies {
 
     /// Connections closed on all ports for any of these reasons.
     pub(super) fn closed_for(&self, reasons: &[CloseReason]) -> u64 {
-        let meters = Port::ALL.iter().map(|&port| self.meter(port));
+        let meters = Port::VARIANTS.iter().map(|&port| self.meter(port));
         meters.map(|meter| reasons.iter().map(|&reason| meter.counter(reason).get()).sum::<u64>()).sum()
     }
 }
@@ -158,8 +155,8 @@ pub(super) struct TlsFamilies {
 /// The meter of one port with TLS. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct TlsMeter {
-    port: Port,
-    handshakes: CountersBy<HandshakeResult>,
+    pub port: Port,
+    pub handshakes: CountersBy<HandshakeResult>,
     reloads: CountersBy<LoadResult>,
     expiry: IntGaugeVec,
 }
@@ -205,23 +202,9 @@ impl TlsFamilies {
 }
 
 impl TlsMeter {
-    #[must_use]
-    pub fn port(&self) -> Port {
-        self.port
-    }
-
-    pub fn handshake(&self, result: HandshakeResult) {
-        self.handshakes.count(result);
-    }
-
-    /// Counts changed files that were applied.
-    pub fn reloaded(&self) {
-        self.reloads.count(LoadResult::Success);
-    }
-
-    /// Counts changed files that are invalid.
-    pub fn reload_failed(&self) {
-        self.reloads.count(LoadResult::Failure);
+    /// Counts changed files, which were applied if they are usable.
+    pub fn reloaded(&self, are_usable: bool) {
+        self.reloads.count(LoadResult::of(are_usable));
     }
 
     pub fn set_expiry(&self, expiry: CertificateExpiry) {

@@ -60,7 +60,6 @@ impl RequestFailure {
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Name in metrics and traces.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -72,7 +71,8 @@ pub struct RequestMeter {
     decisions: DurationMeter,
     health_checks: DurationMeter,
     failures: CountersBy<RequestFailure>,
-    held: IntCounter,
+    /// gRPC calls that start later.
+    pub held: IntCounter,
     results: CountersBy<RequestResult>,
 }
 
@@ -103,11 +103,6 @@ impl RequestMeter {
     #[must_use]
     pub fn start(&self) -> Timer<'_> {
         Timer { meter: &self.decisions, started: monotonic() }
-    }
-
-    /// Counts a gRPC call that starts later.
-    pub fn record_held(&self) {
-        self.held.inc();
     }
 
     #[must_use]
@@ -225,8 +220,8 @@ impl RequestFamilies {
 /// Counts the spans of requests.
 #[derive(Clone, Debug)]
 pub struct TraceMeter {
-    sent: IntCounter,
-    lost: IntCounter,
+    pub sent: IntCounter,
+    pub lost: IntCounter,
 }
 
 impl TraceMeter {
@@ -236,13 +231,5 @@ impl TraceMeter {
             sent: counter(registry, "ratelimitd_trace_spans_sent_total", "Spans accepted by the collector")?,
             lost: counter(registry, "ratelimitd_trace_spans_lost_total", lost)?,
         })
-    }
-
-    pub fn sent(&self, spans: u64) {
-        self.sent.inc_by(spans);
-    }
-
-    pub fn lost(&self, spans: u64) {
-        self.lost.inc_by(spans);
     }
 }

@@ -112,7 +112,6 @@ pub enum XdsFailure {
 }
 
 impl XdsFailure {
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -123,8 +122,8 @@ impl XdsFailure {
 pub struct XdsMeter {
     connected: IntGauge,
     answers: CountersBy<XdsAnswer>,
-    failures: CountersBy<XdsFailure>,
-    nacks: IntCounter,
+    pub failures: CountersBy<XdsFailure>,
+    pub nacks: IntCounter,
     certificates: CountersBy<LoadResult>,
     last_answer: IntGauge,
 }
@@ -167,21 +166,13 @@ impl XdsMeter {
         self.connected.set(i64::from(is_connected));
     }
 
-    pub fn failed(&self, failure: XdsFailure) {
-        self.failures.count(failure);
-    }
-
     /// Records an answer that arrived at `now_us`, microseconds since the epoch.
     pub fn answered(&self, answer: XdsAnswer, now_us: u64) {
         self.answers.count(answer);
         self.last_answer.set((now_us / 1_000_000).cast_signed());
     }
 
-    pub fn nack_sent(&self) {
-        self.nacks.inc();
-    }
-
     pub fn certificates_changed(&self, is_usable: bool) {
-        self.certificates.count(if is_usable { LoadResult::Success } else { LoadResult::Failure });
+        self.certificates.count(LoadResult::of(is_usable));
     }
 }

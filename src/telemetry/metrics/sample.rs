@@ -73,7 +73,6 @@ impl LimitsInForce {
 }
 
 impl Metrics {
-    #[must_use]
     pub fn sample(&self) -> MetricsSample {
         let families = &self.families;
         let (batches, batched_requests) = families.stores.batches_so_far();
@@ -81,9 +80,9 @@ impl Metrics {
         MetricsSample {
             results: families.requests.results(),
             failures: families.requests.failures(),
-            without_limit: families.limits.without_limit(),
+            without_limit: families.limits.without_limit.get(),
             unknown_domains: families.unknown_domains.get(),
-            shadowed: families.limits.shadowed(),
+            shadowed: families.limits.shadowed.get(),
             blocked: families.exceptions.requests(ExceptionKind::Block),
             exempt: families.exceptions.requests(ExceptionKind::Exempt),
             bans: families.pauses.bans(),
@@ -99,20 +98,17 @@ impl Metrics {
     }
 
     /// The current limits with their counts.
-    #[must_use]
     pub fn limits_in_force(&self) -> LimitsInForce {
-        LimitsInForce(self.families.limits.in_force())
+        LimitsInForce(self.families.limits.decisions.in_force())
     }
 
     /// Counts the denied keys of one worker for [`take_denied_keys`](Self::take_denied_keys), which must then be called
     /// regularly.
-    #[must_use]
     pub fn denied_keys(&self) -> DeniedKeys {
         self.families.denied_keys.add()
     }
 
     /// Takes the keys that each worker has denied since the last call.
-    #[must_use]
     pub fn take_denied_keys(&self) -> Vec<CountedKeys> {
         self.families.denied_keys.take()
     }

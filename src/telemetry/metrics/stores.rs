@@ -10,17 +10,14 @@ use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result,
 };
 use store::breaker::BreakerState;
-use store::deny_cache::DenyCacheStats;
 use store::leases::{LeaseStats, LeasedUnits};
-use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
-use store::release_later::ReleaseStats;
 
 use super::family::{
     DurationBuckets, ReadFamily, STORE_DURATIONS, add_series, counter, counters, duration_buckets, durations,
-    register_read,
+    register_read, watch,
 };
-use super::options::PulledStats;
+use super::options::{MeteredParts, PulledStats};
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =
@@ -305,25 +302,16 @@ impl Observer for BatchMeter {
     }
 }
 
-pub(super) fn watch_memory(registry: &Registry, stats: PulledStats<MemoryStats>) -> Result<()> {
-    let keys = Arc::clone(&stats);
-    MEMORY_KEYS.register(registry, &[], move || keys().keys)?;
-    MEMORY_EVICTIONS.register(registry, &[], move || stats().evictions)
+/// Registers what is read from the stores of this process.
+pub(super) fn watch_stores(registry: &Registry, parts: &MeteredParts) -> Result<()> {
+    let MeteredParts { memory, deny_cache, releases, leases, .. } = parts;
+    watch(registry, memory, [(MEMORY_KEYS, |now| now.keys), (MEMORY_EVICTIONS, |now| now.evictions)])?;
+    watch(registry, deny_cache, [(DENY_CACHE_KEYS, |now| now.keys), (DENY_CACHE_HITS, |now| now.hits)])?;
+    watch(registry, releases, [(SLOTS_TO_RELEASE, |now| now.waiting), (SLOTS_GIVEN_UP, |now| now.given_up)])?;
+    leases.clone().map_or(Ok(()), |stats| watch_leases(registry, stats))
 }
 
-pub(super) fn watch_deny_cache(registry: &Registry, stats: PulledStats<DenyCacheStats>) -> Result<()> {
-    let keys = Arc::clone(&stats);
-    DENY_CACHE_KEYS.register(registry, &[], move || keys().keys)?;
-    DENY_CACHE_HITS.register(registry, &[], move || stats().hits)
-}
-
-pub(super) fn watch_releases(registry: &Registry, stats: PulledStats<ReleaseStats>) -> Result<()> {
-    let waiting = Arc::clone(&stats);
-    SLOTS_TO_RELEASE.register(registry, &[], move || waiting().waiting)?;
-    SLOTS_GIVEN_UP.register(registry, &[], move || stats().given_up)
-}
-
-pub(super) fn watch_leases(registry: &Registry, stats: PulledStats<LeaseStats>) -> Result<()> {
+fn watch_leases(registry: &Registry, stats: PulledStats<LeaseStats>) -> Result<()> {
     let families = [LEASE_KEYS, LEASE_UNITS, LEASE_ASKS, LEASE_DECISIONS];
     let read = move || {
         let now = stats();

@@ -49,7 +49,6 @@ impl Tracer {
     }
 
     /// Copies a call's headers for several requests, each with its own span. Empty without a tracer.
-    #[must_use]
     pub fn headers_for_spans(&self, headers: &HeaderMap) -> HeaderMap {
         self.0.as_ref().map(|_| headers.clone()).unwrap_or_default()
     }

@@ -48,7 +48,6 @@ pub struct OtlpHeaders(pub HeaderMap);
 
 impl OtlpHeaders {
     /// Parses `name=value,name=value` with percent-encoded values, the syntax of `OTEL_EXPORTER_OTLP_HEADERS`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut headers = HeaderMap::new();
         for pair in text.split(',').filter(|_| !text.is_empty()) {
@@ -79,7 +78,6 @@ fn percent_decoded(text: &str) -> Option<Vec<u8>> {
 }
 
 /// `http://host:port/path` or `https://host:port/path`, without a query.
-#[must_use]
 pub fn otlp_endpoint(text: &str) -> Option<HttpTarget> {
     let mut target = HttpTarget::parse(text).filter(|target| target.query.is_none())?;
     if target.path == "/" {

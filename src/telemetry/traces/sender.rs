@@ -185,7 +185,7 @@ impl SpanProcessor for SpanQueue {
 
     fn on_end(&self, span: SpanData) {
         if self.sender.try_send(span).is_err() {
-            self.meter.lost(1);
+            self.meter.lost.inc();
         }
     }
 
@@ -209,7 +209,7 @@ impl Unsent {
     fn all_but_refused(mut self, answer: &ExportTraceServiceResponse) -> u64 {
         let refused = answer.partial_success.as_ref().map_or(0, |partial| partial.rejected_spans);
         let refused = u64::try_from(refused).unwrap_or(0).min(self.spans);
-        self.meter.sent(self.spans - refused);
+        self.meter.sent.inc_by(self.spans - refused);
         self.spans = refused;
         refused
     }
@@ -217,7 +217,7 @@ impl Unsent {
 
 impl Drop for Unsent {
     fn drop(&mut self) {
-        self.meter.lost(self.spans);
+        self.meter.lost.inc_by(self.spans);
     }
 }
 

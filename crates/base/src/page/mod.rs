@@ -8,7 +8,6 @@ use sha2::{Digest as _, Sha256};
 pub const BASE_STYLE: &str = include_str!("base.css");
 
 /// The SHA-256 of a style sheet or script, as a Content-Security-Policy writes it.
-#[must_use]
 pub fn digest(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text))
 }

@@ -20,7 +20,6 @@ pub enum OnOver {
 
 impl OnOver {
     /// The name in rule files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -37,20 +36,17 @@ impl Share {
     pub const EXPECTED: &'static str = "a number from 0 to 1 with at most six decimals";
 
     /// Parses decimal digits such as `0.8`, `1` or `0.999999`; `None` for any other string.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let millionths = u32::try_from(parse_millionths(text)?).ok()?;
         (millionths <= Self::WHOLE.0).then_some(Self(millionths))
     }
 
     /// 0 to 1,000,000.
-    #[must_use]
     pub fn millionths(self) -> u32 {
         self.0
     }
 
     /// This share of `units`, rounded down.
-    #[must_use]
     pub fn part_of(self, units: u64) -> u64 {
         let product = u128::from(units) * u128::from(self.0);
         // The share is at most 1, so the quotient is at most `units`.
@@ -58,7 +54,6 @@ impl Share {
     }
 
     /// `true` if `used` units are at least this share of `units`, and at least 1.
-    #[must_use]
     pub fn is_reached(self, used: u64, units: u64) -> bool {
         used > 0 && u128::from(used) * u128::from(Self::WHOLE.0) >= u128::from(units) * u128::from(self.0)
     }
@@ -78,7 +73,6 @@ impl Shares {
     pub const EXPECTED: &'static str = "1 to 8 different shares above 0 and up to 1, such as [0.8, 1]";
 
     /// Parses 1 to 8 shares as [`Share::parse`] does, in any order; `None` for 0, and for equal ones.
-    #[must_use]
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<Self> {
         let shares: Option<Vec<_>> = texts.into_iter().take(Self::MAX + 1).map(Share::parse).collect();
         let mut shares = shares?;
@@ -92,7 +86,6 @@ impl Shares {
         Some(Self { each })
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.each[0] == Share::default()
     }
@@ -150,7 +143,6 @@ impl Announced {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in answers and metrics.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }

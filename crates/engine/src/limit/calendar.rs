@@ -35,20 +35,17 @@ impl Calendar {
         }
     }
 
-    #[must_use]
     pub fn zone(&self) -> &str {
         &self.zone
     }
 
     /// Last known boundary, microseconds since the epoch. Later windows are as long as the last known one.
-    #[must_use]
     pub fn known_until_us(&self) -> u64 {
         self.boundaries[self.boundaries.len() - 1]
     }
 
     /// Returns start and end of the window at `now_us`, microseconds since the epoch. Outside the boundaries, windows
     /// are as long as the nearest known one.
-    #[must_use]
     pub fn window(&self, now_us: u64) -> (u64, u64) {
         let next = self.boundaries.partition_point(|&boundary| boundary <= now_us);
         let pair = |index: usize| (self.boundaries[index], self.boundaries[index + 1]);
@@ -68,7 +65,6 @@ impl Calendar {
     }
 
     /// Returns the three boundaries around `now_us`, with the nearest in the middle.
-    #[must_use]
     pub fn around(&self, now_us: u64) -> [u64; 3] {
         let (start_us, end_us) = self.window(now_us);
         if now_us - start_us < end_us - now_us {

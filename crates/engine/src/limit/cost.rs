@@ -50,43 +50,36 @@ impl Cost {
     pub const DEBT_PEEK: Self = Self { units: 0, question: Question::NoDebt };
 
     /// 0 units make a [`Cost::PEEK`].
-    #[must_use]
     pub fn take(units: u64) -> Self {
         let question = if units == 0 { Question::OneUnit } else { Question::None };
         Self { units: units.min(MAX_UNITS).cast_signed(), question }
     }
 
-    #[must_use]
     pub fn refund(units: u64) -> Self {
         Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
     }
 
     /// Returns `units` of one grant, minus those that have come back with time since the grant.
-    #[must_use]
     pub fn undo(units: u64, Grant { id, limit }: Grant) -> Self {
         Self { question: Question::Undo { id, limit }, ..Self::refund(units) }
     }
 
     /// Adds the slot with this id, below 2^53: one unit of a concurrency limit.
-    #[must_use]
     pub fn slot(id: u64) -> Self {
         Self { units: 1, question: Question::Slot { id, is_renewal: false } }
     }
 
     /// Adds an earlier request's slot again. Its holder keeps it if this fails, so it is never undone.
-    #[must_use]
     pub fn renewal(id: u64) -> Self {
         Self { units: 1, question: Question::Slot { id, is_renewal: true } }
     }
 
     /// `true` for a [`Cost::renewal`].
-    #[must_use]
     pub fn is_renewal(self) -> bool {
         matches!(self.question, Question::Slot { is_renewal: true, .. })
     }
 
     /// Identifies the slot to add or release. 0 for a cost without one.
-    #[must_use]
     pub fn slot_id(self) -> u64 {
         match self.question {
             Question::Slot { id, .. } | Question::Undo { id, .. } => id,
@@ -95,25 +88,21 @@ impl Cost {
     }
 
     /// The grant to undo; `None` unless this is a [`Cost::undo`].
-    #[must_use]
     pub fn grant(self) -> Option<Grant> {
         if let Question::Undo { id, limit } = self.question { Some(Grant { id, limit }) } else { None }
     }
 
     /// Positive to take, negative to return.
-    #[must_use]
     pub fn units(self) -> i64 {
         self.units
     }
 
     /// Units taken; 0 for a refund or peek.
-    #[must_use]
     pub fn taken(self) -> u64 {
         self.units.max(0).unsigned_abs()
     }
 
     /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund or [`Cost::DEBT_PEEK`].
-    #[must_use]
     pub fn needed(self) -> u64 {
         match self.question {
             Question::OneUnit => 1,
@@ -123,12 +112,10 @@ impl Cost {
     }
 
     /// Units returned; 0 unless this is a refund.
-    #[must_use]
     pub fn refunded(self) -> u64 {
         self.units.min(0).unsigned_abs()
     }
 
-    #[must_use]
     pub fn is_peek(self) -> bool {
         matches!(self.question, Question::OneUnit | Question::NoDebt)
     }
@@ -138,13 +125,11 @@ impl Cost {
     }
 
     /// `true` if the cost returns units, possibly 0. A refund always fits.
-    #[must_use]
     pub fn is_refund(self) -> bool {
         self.units <= 0 && !self.is_peek()
     }
 
     /// `true` if recording the cost changes a counter.
-    #[must_use]
     pub fn changes_counter(self) -> bool {
         self.units != 0
     }

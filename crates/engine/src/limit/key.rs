@@ -32,7 +32,6 @@ pub enum ShardBy {
 
 impl ShardBy {
     /// The name in rule files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -97,7 +96,6 @@ pub(crate) fn write_key<'a>(
 }
 
 /// Returns how every counter key of a domain begins; `|` or `}` follows.
-#[must_use]
 pub fn key_start(domain: &str) -> String {
     let mut start = "{".to_owned();
     write_text(&mut start, domain);
@@ -108,7 +106,6 @@ pub fn key_start(domain: &str) -> String {
 pub(crate) const GLOBAL: &str = "g:";
 
 /// `true` if a counter key, with or without a prefix of the store, is of a limit that all regions share.
-#[must_use]
 pub fn is_global_key(key: &str) -> bool {
     key.rsplit_once('#').is_some_and(|(_, fingerprint)| fingerprint.starts_with(GLOBAL))
 }

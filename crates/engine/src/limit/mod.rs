@@ -114,13 +114,11 @@ impl Limit {
     }
 
     /// Empty if the limit is unnamed.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.spec.name.as_deref().unwrap_or_default()
     }
 
     /// `true` if two limits of one rule would share a counter, because their kernels are equal.
-    #[must_use]
     pub fn counts_like(&self, other: &Self) -> bool {
         match (self.quantity, other.quantity) {
             (Quantity::Limited(kernel), Quantity::Limited(of_other)) => {
@@ -143,7 +141,6 @@ impl Limit {
     }
 
     /// Returns the kernel for charges planned at `now_us` (microseconds since the epoch); `None` if nothing is counted.
-    #[must_use]
     pub fn kernel_at(&self, now_us: u64) -> Option<Kernel> {
         let Quantity::Limited(kernel) = self.quantity else { return None };
         let Some(calendar) = &self.spec.calendar else { return Some(kernel) };
@@ -156,7 +153,6 @@ impl Limit {
 
     /// Returns start and end of the window that contains `us`, all in microseconds since the epoch. `None` if the
     /// limit is unlimited or not a fixed window: only the windows of these depend on the time alone.
-    #[must_use]
     pub fn window_at(&self, us: u64) -> Option<(u64, u64)> {
         if self.spec.unlimited || self.spec.algorithm != Algorithm::FixedWindow {
             return None;
@@ -170,14 +166,12 @@ impl Limit {
 
     /// `true` if the limit never denies, even if it is counted: its rule is in shadow mode, it only announces, or it is
     /// unlimited.
-    #[must_use]
     pub fn never_denies(&self) -> bool {
         self.shadow || self.spec.unlimited || self.spec.on_over == OnOver::Announce
     }
 
     /// `true` if a store counts for the limit. An unlimited limit without `count` and one that admits nothing have no
     /// counter.
-    #[must_use]
     pub fn has_counter(&self) -> bool {
         matches!(self.quantity, Quantity::Limited(kernel) if kernel.has_counter())
     }
@@ -280,7 +274,6 @@ impl Limit {
         Self::new(one).map_or_else(|_| self.fingerprint.clone(), |one| one.fingerprint)
     }
 
-    #[must_use]
     pub fn tier(&self, name: &str) -> Option<&TierLimit> {
         let found = self.tiers.binary_search_by(|tier| (*tier.name).cmp(name)).ok()?;
         Some(&self.tiers[found])

@@ -34,7 +34,6 @@ pub enum KeyValue {
 
 impl KeyText {
     /// The string, or its hash.
-    #[must_use]
     pub fn text(&self) -> &str {
         match self {
             Self::Plain(text) | Self::Hashed(text) => text,
@@ -43,7 +42,6 @@ impl KeyText {
 }
 
 /// Parses a counter key without the store's prefix; `None` for a string that [`crate::Plan::new`] does not write.
-#[must_use]
 pub fn parse_key(key: &str) -> Option<ParsedKey> {
     // Neither the fingerprint nor the parts contain `#`.
     let (parts, fingerprint) = key.strip_prefix('{')?.split_once('#')?;

@@ -45,7 +45,6 @@ pub struct Penalty {
 
 impl Penalty {
     /// Counts denials, one unit each. The one that does not fit is a ban.
-    #[must_use]
     pub fn kernel(&self) -> Kernel {
         match u64::from(self.after.saturating_sub(1)) {
             0 => Kernel::Blocked(Blocked::new(self.within_us)),

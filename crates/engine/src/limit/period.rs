@@ -27,7 +27,6 @@ impl Unit {
     /// Shortest first.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    #[must_use]
     pub fn seconds(self) -> u64 {
         match self {
             Self::Second => 1,
@@ -41,7 +40,6 @@ impl Unit {
     }
 
     /// The lower-case name. Rule files may use any case.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -56,34 +54,28 @@ pub struct Period {
 
 impl Period {
     /// `None` if the period is zero or longer than 366 days.
-    #[must_use]
     pub fn new(unit: Unit, multiplier: u32) -> Option<Self> {
         let us = unit.seconds().checked_mul(u64::from(multiplier))?.checked_mul(1_000_000)?;
         (1..=MAX_PERIOD_US).contains(&us).then_some(Self { unit, multiplier })
     }
 
-    #[must_use]
     pub fn one(unit: Unit) -> Self {
         Self { unit, multiplier: 1 }
     }
 
-    #[must_use]
     pub fn unit(self) -> Unit {
         self.unit
     }
 
-    #[must_use]
     pub fn multiplier(self) -> u32 {
         self.multiplier
     }
 
-    #[must_use]
     pub fn seconds(self) -> u64 {
         self.unit.seconds() * u64::from(self.multiplier)
     }
 
     /// Below 2^45.
-    #[must_use]
     pub fn us(self) -> u64 {
         self.seconds() * 1_000_000
     }
@@ -129,7 +121,6 @@ impl From<Unit> for WireUnit {
 }
 
 /// Returns the unit with this number in a request. As in envoyproxy/ratelimit, the week has its number from answers.
-#[must_use]
 pub fn request_unit(number: i32) -> Option<Unit> {
     Unit::ALL.iter().copied().find(|&unit| WireUnit::from(unit).number == number)
 }

@@ -27,7 +27,6 @@ impl Role {
 
     /// `true` if the charge denies nothing, whatever the request's other charges say. The status of its descriptor is
     /// OK.
-    #[must_use]
     pub fn never_denies(self) -> bool {
         match self {
             Self::Shadow | Self::Announced | Self::Booked | Self::Settle => true,

@@ -93,12 +93,10 @@ impl<const PLACES: usize, V> SpaceSaving<PLACES, V> {
     }
 
     /// In no particular order.
-    #[must_use]
     pub fn keys(&self) -> &[HeavyKey<V>] {
         &self.keys
     }
 
-    #[must_use]
     pub fn into_keys(self) -> Vec<HeavyKey<V>> {
         self.keys
     }

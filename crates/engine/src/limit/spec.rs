@@ -53,13 +53,11 @@ impl Algorithm {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in rule files and settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// The largest limit for which decisions are exact.
-    #[must_use]
     pub fn max_limit(self) -> u64 {
         match self {
             Self::FixedWindow => MAX_LIMIT,
@@ -71,7 +69,6 @@ impl Algorithm {
     }
 
     /// `true` if the algorithm uses `burst`.
-    #[must_use]
     pub fn has_burst(self) -> bool {
         matches!(self, Self::Gcra | Self::TokenBucket | Self::LeakyBucket)
     }
@@ -90,7 +87,6 @@ pub enum Charging {
 
 impl Charging {
     /// The name in rule files and settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -115,7 +111,6 @@ impl FailurePolicy {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in rule files and settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -139,7 +134,6 @@ pub enum Lease {
 
 impl Lease {
     /// The name in rule files and settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -158,7 +152,6 @@ pub enum Scope {
 
 impl Scope {
     /// The name in rule files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -177,7 +170,6 @@ pub enum Refill {
 
 impl Refill {
     /// The value of `refill` in rule files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -331,7 +323,6 @@ const NO_LOCAL_SLOTS: &str =
 
 impl LimitSpec {
     /// `requests_per_unit` per `period`, prepaid, other fields at their defaults.
-    #[must_use]
     pub fn new(algorithm: Algorithm, requests_per_unit: u64, period: Period) -> Self {
         Self {
             requests_per_unit,
@@ -367,7 +358,6 @@ impl LimitSpec {
     ///
     /// `Kernel::max_cost` is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst,
     /// which has this capacity but admits nothing.
-    #[must_use]
     pub fn capacity(&self) -> u64 {
         match self.burst {
             Some(burst) if self.algorithm.has_burst() => u64::from(burst),
@@ -376,26 +366,22 @@ impl LimitSpec {
     }
 
     /// `true` if answers can announce the limit.
-    #[must_use]
     pub fn is_announced(&self) -> bool {
         self.on_over == OnOver::Announce || self.near.is_some()
     }
 
     /// `false` for an unlimited limit without `count`.
-    #[must_use]
     pub fn is_counted(&self) -> bool {
         !self.unlimited || self.count
     }
 
     /// `true` for a fixed window of one month without a calendar: 30 days, aligned to the epoch.
-    #[must_use]
     pub fn is_epoch_month(&self) -> bool {
         let is_window = self.algorithm == Algorithm::FixedWindow && self.is_counted();
         is_window && self.calendar.is_none() && self.period == Period::one(Unit::Month)
     }
 
     /// The limit for a tier, without tiers of its own.
-    #[must_use]
     pub fn of_tier(&self, tier: Tier) -> Self {
         let mut spec = self.without_tiers();
         match tier {
@@ -434,7 +420,6 @@ impl LimitSpec {
     }
 
     /// Returns why the limit's units are never borrowed, whatever its `lease`; `None` if they may be.
-    #[must_use]
     pub fn lease_obstacle(&self) -> Option<LeaseObstacle> {
         if self.algorithm == Algorithm::SlidingLog {
             return Some(LeaseObstacle::Log);
@@ -455,7 +440,6 @@ impl LimitSpec {
     }
 
     /// `true` if requests may use units that their process borrowed.
-    #[must_use]
     pub fn is_leased(&self) -> bool {
         self.lease == Lease::Auto && self.lease_obstacle().is_none()
     }

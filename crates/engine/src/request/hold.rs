@@ -34,7 +34,6 @@ pub struct Hold {
 
 impl Hold {
     /// `now_us`: microseconds since the epoch. `ttl`: 1 s to [`LONGEST_HOLD`]; other times become the nearest of these.
-    #[must_use]
     pub fn new(receipt: Receipt, now_us: u64, ttl: Duration) -> Self {
         let ttl = ttl.clamp(Duration::from_secs(1), LONGEST_HOLD);
         Self { end_s: now_us.div_ceil(SECOND_US) + ttl.as_secs(), receipt }
@@ -42,7 +41,6 @@ impl Hold {
 
     /// Reads an id of any length and content, in bounded time and memory. `None` if it is unreadable, or ends later
     /// than a new hold.
-    #[must_use]
     pub fn read(id: &str, now_us: u64) -> Option<Self> {
         let (end, receipt) = id.strip_prefix(VERSION)?.strip_prefix('.')?.split_once('.')?;
         let latest = now_us / SECOND_US + LONGEST_HOLD.as_secs() + CLOCKS_DIFFER_S;
@@ -51,7 +49,6 @@ impl Hold {
     }
 
     /// Microseconds since the epoch.
-    #[must_use]
     pub fn end_us(&self) -> u64 {
         self.end_s * SECOND_US
     }
@@ -60,7 +57,6 @@ impl Hold {
     ///
     /// It is the only unit of a limit until the end. The state of GCRA is an instant, here the end, so the key needs no
     /// period. No rule uses this key, because no domain is empty.
-    #[must_use]
     pub fn mark(&self, now_us: u64) -> Option<Charges> {
         let left_s = self.end_s.checked_sub(now_us / SECOND_US).filter(|&left| left > 0)?;
         let kernel = Gcra::new(1, (left_s + CLOCKS_DIFFER_S) * SECOND_US, 1, Pacing::Meter);

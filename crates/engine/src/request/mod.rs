@@ -35,7 +35,6 @@ pub struct Request {
 pub struct Caller(pub u32);
 
 impl Request {
-    #[must_use]
     pub fn cost(&self, descriptor: &Descriptor) -> Cost {
         let hits = self.hits(descriptor);
         if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
@@ -104,19 +103,16 @@ impl Attached {
 
 impl Descriptor {
     /// `Some` if the descriptor is a settle.
-    #[must_use]
     pub fn receipt(&self) -> Option<&Result<Receipt, UnreadableReceipt>> {
         if let Some(Attached::Receipt(receipt)) = self.attached.as_deref() { Some(receipt) } else { None }
     }
 
     /// `Some` if the descriptor is a renewal.
-    #[must_use]
     pub fn renewal(&self) -> Option<&Result<Receipt, UnreadableReceipt>> {
         if let Some(Attached::Renewal(receipt)) = self.attached.as_deref() { Some(receipt) } else { None }
     }
 
     /// `Some` if the descriptor reports a pause.
-    #[must_use]
     pub fn pause(&self) -> Option<Option<Pause>> {
         if let Some(Attached::Pause(pause)) = self.attached.as_deref() { Some(*pause) } else { None }
     }

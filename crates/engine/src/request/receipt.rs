@@ -56,7 +56,6 @@ pub struct UnreadableReceipt;
 
 impl Receipt {
     /// A receipt without items: nothing was recorded.
-    #[must_use]
     pub fn new(nonce: u64) -> Self {
         Self { nonce, items: SmallVec::new() }
     }
@@ -76,7 +75,6 @@ impl Receipt {
     }
 
     /// Returns what was recorded under this counter key.
-    #[must_use]
     pub fn item(&self, key: &str) -> Option<&ReceiptItem> {
         if self.items.is_empty() {
             return None;

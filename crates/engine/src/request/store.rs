@@ -64,7 +64,6 @@ pub enum DecidedBy {
 
 impl DecidedBy {
     /// The counter, as exactly as it is known; `None` if a failure policy decided.
-    #[must_use]
     pub fn snapshot(self) -> Option<CounterSnapshot> {
         match self {
             Self::Store(snapshot) | Self::DenyCache(snapshot) | Self::Lease(snapshot) => Some(snapshot),
@@ -97,7 +96,6 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    #[must_use]
     pub fn is_over(&self, index: usize) -> bool {
         self.by_charge[index].verdict == Verdict::Over
     }
@@ -280,7 +278,6 @@ impl PartialOutcomes {
     }
 
     /// The first failure in time.
-    #[must_use]
     pub fn failure(&self) -> &StoreError {
         &self.failure
     }
@@ -305,7 +302,6 @@ impl Eq for PartialOutcomes {}
 impl StoreError {
     /// The cause inside [`StoreError::Open`], [`StoreError::Partial`] and [`StoreError::Policy`]; any other error
     /// itself.
-    #[must_use]
     pub fn root(&self) -> &Self {
         match self {
             Self::Open(cause) => cause.root(),
@@ -327,14 +323,12 @@ impl StoreError {
     }
 
     /// `true` if the charge at `index` is over its limit; `unknown` if it has no answer.
-    #[must_use]
     pub fn is_over(&self, index: usize, unknown: bool) -> bool {
         self.outcome(index).map_or(unknown, |outcome| outcome.verdict == Verdict::Over)
     }
 
     /// The cause for public endpoints: without addresses, files, users or command arguments. For an error reply of the
     /// server, its code, such as `LOADING`.
-    #[must_use]
     pub fn brief(&self) -> &str {
         match self.root() {
             Self::Timeout => "no answer in time",
@@ -351,7 +345,6 @@ impl StoreError {
     }
 
     /// A short name for metrics.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",

@@ -56,7 +56,6 @@ impl NodeSpec {
     }
 
     /// The node's name within its level: [`composite`].
-    #[must_use]
     pub fn composite(&self) -> String {
         composite(&self.key, &self.value)
     }
@@ -64,7 +63,6 @@ impl NodeSpec {
 
 /// The name of a node within its level: `key_value`, or the bare key. As in `envoyproxy/ratelimit`, key `a` with value
 /// `b_c` and key `a_b` with value `c` are the same node.
-#[must_use]
 pub fn composite(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }

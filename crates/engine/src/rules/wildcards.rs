@@ -24,7 +24,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// `None` if `text` has no `*`.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let (prefix_len, last) = (text.find('*')?, text.rfind('*')?);
         Some(Self {
@@ -36,13 +35,11 @@ impl Pattern {
     }
 
     /// As written in the rule file.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// `true` if the pattern matches all of `candidate`.
-    #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
         let Some(between) = self.between(candidate) else {
             return false;
@@ -87,7 +84,6 @@ pub enum Glob {
 }
 
 impl Glob {
-    #[must_use]
     pub fn new(text: &str) -> Self {
         match Pattern::new(text) {
             _ if text == "*" => Self::Any,
@@ -97,7 +93,6 @@ impl Glob {
     }
 
     /// As it is written.
-    #[must_use]
     pub fn text(&self) -> &str {
         match self {
             Self::Any => "*",
@@ -107,7 +102,6 @@ impl Glob {
     }
 
     /// `true` if all of `text` matches.
-    #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Self::Any => true,

@@ -100,7 +100,6 @@ impl Map {
     }
 
     /// The fields that the map uses, with their values in a line.
-    #[must_use]
     pub fn used_fields(&self, values: Selected<'_>) -> Vec<(String, Option<String>)> {
         let values = self.spelled(values.clone()).map_or(values, |spelled| spelled.values);
         let value = |index: usize| values.get(index).cloned().flatten().map(Cow::into_owned);

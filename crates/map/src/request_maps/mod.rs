@@ -45,7 +45,6 @@ enum CostRule {
 
 impl Map {
     /// A line's time is the first of these fields that it has. Empty: the format's own time field.
-    #[must_use]
     pub fn time_fields(&self) -> &[TimeField] {
         &self.time
     }
@@ -60,26 +59,22 @@ impl Map {
     }
 
     /// Empty for a field of another map.
-    #[must_use]
     pub fn field_name(&self, FieldIndex(index): FieldIndex) -> &str {
         self.fields.get(index).unwrap_or_default().0
     }
 
     /// A mistake in the first line of the map, or in the line that first uses `field`.
-    #[must_use]
     pub fn mistake(&self, field: Option<FieldIndex>, reason: String) -> MapError {
         let (_, line) = field.and_then(|FieldIndex(index)| self.fields.get(index)).unwrap_or(("", 1));
         MapError { file: self.file.clone(), line, reason }
     }
 
     /// `true` if the map says which requests are good.
-    #[must_use]
     pub fn has_good(&self) -> bool {
         self.good.is_some()
     }
 
     /// `true` if the map says which requests were denied when the log was written.
-    #[must_use]
     pub fn has_was_limited(&self) -> bool {
         self.was_limited.is_some()
     }

@@ -63,7 +63,6 @@ impl Map {
 }
 
 impl RequestMap {
-    #[must_use]
     pub fn domain(&self) -> &str {
         &self.map.domain
     }
@@ -71,7 +70,6 @@ impl RequestMap {
     /// Warns of entries whose value a request may lack: without a default, their descriptor and its limits are then
     /// left out. Each warning has the file, the line and a remedy. A condition on the field shows that this is
     /// intended.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let map = &self.map;
         let mut warnings = Vec::new();

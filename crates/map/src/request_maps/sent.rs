@@ -22,13 +22,11 @@ impl SentDescriptors {
 }
 
 impl Map {
-    #[must_use]
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
     /// Why no line had a descriptor with these keys; `None` if a line did.
-    #[must_use]
     pub fn why_unsent(&self, keys: &[&str], sent: SentDescriptors) -> Option<String> {
         let has_keys = |rule: &DescriptorRule| rule.entries.iter().map(|entry| &*entry.key).eq(keys.to_vec());
         let mut with_keys = self.descriptors.iter().enumerate().filter(|(_, rule)| has_keys(rule)).peekable();
@@ -51,7 +49,6 @@ impl Map {
     }
 
     /// Why no line had any descriptor.
-    #[must_use]
     pub fn why_nothing_sent(&self) -> String {
         let reasons = self.descriptors.iter().map(|rule| {
             let keys: Vec<&str> = rule.entries.iter().map(|entry| &*entry.key).collect();

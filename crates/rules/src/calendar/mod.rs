@@ -37,7 +37,6 @@ pub struct CalendarOptions {
 
 impl CalendarOptions {
     /// Tables of these years; months without a calendar have 30 days.
-    #[must_use]
     pub const fn new(years: CalendarYears) -> Self {
         Self { years, month_zone: None }
     }
@@ -60,14 +59,12 @@ const FIRST_YEAR: i16 = 1970;
 
 impl CalendarYears {
     /// Twelve years around `now_us` (microseconds since the epoch): what a service needs until its next restart.
-    #[must_use]
     pub fn around(now_us: u64) -> Self {
         let year = year_of(now_us);
         Self { first: year - YEARS_BEFORE, last: year + YEARS_AFTER }
     }
 
     /// All years from 1970 to some years after `now_us`: requests of a log may have any year.
-    #[must_use]
     pub fn of_logs(now_us: u64) -> Self {
         Self { first: FIRST_YEAR, ..Self::around(now_us) }
     }

@@ -103,7 +103,6 @@ pub fn time_zone_name(zone: &str) -> Result<String, String> {
 
 /// Formats local time at `now_us` (microseconds since the epoch) with its offset: `2027-03-28 00:00:00 +01:00`. `None`
 /// for an unknown zone and for times outside the calendar.
-#[must_use]
 pub fn local_time(zone: &str, now_us: u64) -> Option<String> {
     let (_, time_zone) = Zones::of_system().find(zone).ok()?;
     let local = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?.to_zoned(time_zone);

@@ -60,7 +60,6 @@ impl Add for KindCounts {
 }
 
 impl RowChanges {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -130,7 +130,7 @@ pub struct CsvLines<R> {
     /// `None` before the header.
     separator: Option<u8>,
     /// The line last read, from 1.
-    line: u32,
+    pub line: u32,
     bytes: Vec<u8>,
     /// The fields of the row without quotes, one after the other.
     text: String,
@@ -226,11 +226,6 @@ impl<R: BufRead> CsvLines<R> {
     fn field(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         self.text.get(start..self.ends[index]).unwrap_or_default()
-    }
-
-    /// The line last read, from 1.
-    pub fn line(&self) -> u32 {
-        self.line
     }
 
     /// The fields of the row last read, without quotes.

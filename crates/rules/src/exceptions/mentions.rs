@@ -90,7 +90,6 @@ fn hash_of(named: &impl Hash) -> u64 {
 }
 
 /// Returns the warnings about the rows, and mentions that the rules lack: such a row has no effect.
-#[must_use]
 pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Problems {
     let mut problems = ProblemCollector::default();
     loaded.warnings.all().iter().cloned().for_each(|problem| problems.push(problem));
@@ -111,7 +110,6 @@ pub fn check_against_rules(loaded: &LoadedExceptions, rules: &RuleSet) -> Proble
 }
 
 /// Returns why the row is without effect under these rules: what it mentions that they lack.
-#[must_use]
 pub fn missing_in_rules(row: &ExceptionRow, rules: &RuleSet) -> Option<String> {
     if !rules.domains().any(|domain| row.domain.matches(domain)) {
         return Some("no domain of the rules matches 'domain'".to_owned());
@@ -141,7 +139,6 @@ pub fn missing_in_rules(row: &ExceptionRow, rules: &RuleSet) -> Option<String> {
 
 /// Returns the latest end of the windows at `now_us` in which `row` can grant units (microseconds since the epoch);
 /// `None` if the rules lack a limit with such a window.
-#[must_use]
 pub fn latest_window_end(row: &ExceptionRow, rules: &RuleSet, now_us: u64) -> Option<u64> {
     latest_end(&named_limits(row, &rules_with_key(row, rules)), now_us)
 }

@@ -180,7 +180,6 @@ impl<'l> Loader<'l> {
 
 impl LoadedExceptions {
     /// Rows of each kind, over all files.
-    #[must_use]
     pub fn kinds(&self) -> KindCounts {
         self.files.iter().fold(KindCounts::default(), |sum, file| sum + file.kinds)
     }
@@ -191,7 +190,5 @@ fn open_bounded(path: &Path) -> io::Result<impl Read + use<>> {
     Ok(open_file(path, MAX_EXCEPTION_BYTES)?.take(MAX_EXCEPTION_BYTES))
 }
 
-#[cfg(test)]
-mod later_rows;
 #[cfg(test)]
 mod tests;

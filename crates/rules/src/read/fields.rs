@@ -15,7 +15,7 @@ use crate::yaml::{Content, Node, Scalar, excerpt};
 #[derive(Debug)]
 pub(super) struct Fields<'n> {
     pub at: Position,
-    section: Section,
+    pub section: Section,
     fields: Vec<Field<'n>>,
     /// Known keys whose value was reported and left out, at least in part.
     invalid: Vec<&'static str>,
@@ -109,10 +109,6 @@ impl<'n> Fields<'n> {
     fn field(&self, name: &str) -> Option<&Field<'n>> {
         debug_assert!(keys::find(self.section, name).is_some(), "{name} is in the table");
         self.fields.iter().find(|field| field.key.name == name)
-    }
-
-    pub fn section(&self) -> Section {
-        self.section
     }
 
     /// `true` if the key has a value of its type.

@@ -98,7 +98,7 @@ impl<'n> PauseReader<'_, 'n> {
         else {
             if !fields.is_reported("of") {
                 let keys: Vec<_> = keys.iter().map(|entry| entry.key).collect();
-                let section = fields.section().label();
+                let section = fields.section.label();
                 let reason = match keys.as_slice() {
                     [] => format!("{section} needs an entry whose key has no '*'"),
                     keys => format!("{section} needs 'of': {}", keys.join(" or ")),

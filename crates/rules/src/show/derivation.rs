@@ -10,7 +10,6 @@ use engine::{Change, ChangedBy, Derivation, DerivationStep};
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The steps from the rule's limit to the applied limit, in one line.
-#[must_use]
 pub fn derivation_text(derivation: &Derivation) -> String {
     let mut text = derivation.from.to_string();
     for DerivationStep { change, by } in &derivation.steps {

@@ -55,7 +55,6 @@ pub(super) fn parameters(limit: &Limit) -> String {
 }
 
 /// Such as `10 per minute, gcra, burst 20`. For answers, logs, and comparing the two.
-#[must_use]
 pub fn limit_text(limit: &Limit) -> String {
     let spec = &limit.spec;
     if limit.blocked {

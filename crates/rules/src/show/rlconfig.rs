@@ -9,7 +9,6 @@ use crate::keys::{LIMIT_FIELDS, Rlconfig};
 /// One line per limit, in file order: `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false,
 /// quota_mode: false`. Keys that envoyproxy/ratelimit does not have follow in the same format, for limits that use
 /// them.
-#[must_use]
 pub fn rlconfig(rules: &RuleSet) -> String {
     let mut out = String::new();
     for rule in rules.rules() {

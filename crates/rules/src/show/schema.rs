@@ -7,7 +7,6 @@ use strum::VariantNames as _;
 use crate::keys::{self, Key, Section, ValueType};
 
 /// The schema (draft 07), as in `config/rules.schema.json`.
-#[must_use]
 pub fn schema() -> Value {
     let mut root = section(Section::File);
     let definitions: Map<_, _> = Section::ALL

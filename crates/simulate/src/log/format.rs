@@ -35,7 +35,6 @@ const ENVOY_JSON_ALIASES: [(&str, &str); 4] = [
 
 impl Format {
     /// The value of `--format`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }

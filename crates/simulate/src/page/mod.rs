@@ -24,7 +24,6 @@ const SCRIPT: &str = concat!(
     include_str!("page.js"),
 );
 
-#[must_use]
 pub fn html(report: &Report) -> String {
     let parts = [
         ("<!-- style digest -->", digest(&STYLE)),

@@ -84,13 +84,11 @@ impl Sample {
     pub const MOST: u32 = 65_536;
 
     /// One key in this many is decided.
-    #[must_use]
     pub fn one_in(self) -> NonZeroU32 {
         self.one_in
     }
 
     /// `true` unless every request is decided.
-    #[must_use]
     pub fn is_part(self) -> bool {
         self != Self::ALL
     }

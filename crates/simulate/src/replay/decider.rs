@@ -41,7 +41,6 @@ pub struct MemoryReplay {
 }
 
 impl MemoryReplay {
-    #[must_use]
     pub fn new() -> Self {
         Self::of_keys(MAX_KEYS)
     }
@@ -53,7 +52,6 @@ impl MemoryReplay {
     }
 
     /// Keys and evictions. After evictions, answers may admit too much.
-    #[must_use]
     pub fn stats(&self) -> MemoryStats {
         self.store.stats()
     }

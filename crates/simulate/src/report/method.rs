@@ -144,19 +144,16 @@ pub struct ShiftCount {
 
 impl Agreement {
     /// Requests that are decided differently.
-    #[must_use]
     pub fn differences(&self) -> u64 {
         self.only_recorded + self.only_simulated
     }
 
     /// `true` if it matters how many differences a shift explains: a log without denials has nothing to explain.
-    #[must_use]
     pub fn has_differences_to_explain(&self) -> bool {
         self.reproduced_ppm.is_some() && self.differences() > 0
     }
 
     /// Differences that no shift explains.
-    #[must_use]
     pub fn unexplained(&self) -> u64 {
         self.differences() - self.by_shift.last().map_or(0, |largest| largest.vanished)
     }

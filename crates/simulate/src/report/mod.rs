@@ -88,14 +88,12 @@ pub struct Totals {
 }
 
 /// `part` of `whole` in parts per million, rounded down; 0 if `whole` is 0.
-#[must_use]
 pub fn share_ppm(part: u64, whole: u64) -> u64 {
     let ppm = u128::from(part) * 1_000_000 / u128::from(whole.max(1));
     u64::try_from(ppm).unwrap_or(u64::MAX)
 }
 
 /// A share as percent with up to four decimals: `0.42`.
-#[must_use]
 pub fn percent(ppm: u64) -> String {
     let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

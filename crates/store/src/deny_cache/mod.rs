@@ -62,7 +62,6 @@ pub struct DenyCacheStats {
 }
 
 impl DenyCache {
-    #[must_use]
     pub fn new(options: DenyCacheOptions) -> Self {
         let bounds = OptionsBuilder::new()
             .estimated_items_capacity(options.max_keys)
@@ -101,7 +100,6 @@ impl DenyCache {
         self.denials.retain(|_, denial| now_us.saturating_sub(denial.sent_us) < keep_us);
     }
 
-    #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
         DenyCacheStats {
             keys: self.denials.len() as u64,
@@ -298,7 +296,6 @@ pub struct DenyCached<S, C> {
 impl<S, C> DenyCached<S, C> {
     /// Wraps `below`; without a cache the layer does nothing. The clocks of all layers over one cache must count from
     /// the same instant.
-    #[must_use]
     pub fn new(below: S, cache: Option<(Arc<DenyCache>, C)>) -> Self {
         Self { below, cache }
     }

@@ -53,7 +53,6 @@ pub struct Local<C> {
 }
 
 impl<S, C> Fallback<S, C> {
-    #[must_use]
     pub fn new(below: S, local: Local<C>) -> Self {
         Self { below, local }
     }

@@ -57,7 +57,6 @@ pub struct MemoryStore<C = SystemClock> {
 type LockedShards<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>;
 
 impl<C: Clock> MemoryStore<C> {
-    #[must_use]
     pub fn new(options: MemoryOptions, clock: C) -> Self {
         let max_keys = options.max_keys.max(1);
         let count = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
@@ -67,7 +66,6 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns an empty store that evicts the same counters for the same requests. It has a single shard, on which all
     /// threads wait.
-    #[must_use]
     pub fn reproducible(options: MemoryOptions, clock: C) -> Self {
         let random = fastrand::Rng::with_seed(0);
         Self::of_shards([Shard::new(options.max_keys.max(1), options.grace_us, random)], clock)
@@ -79,7 +77,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides at an explicit time; see [`Store::decide`].
-    #[must_use]
     pub fn decide_at(&self, charges: &Charges, now_us: u64) -> Outcomes {
         let shard_indices: SmallVec<[usize; 2]> = charges.keys().map(|key| self.shard_index(key)).collect();
         let mut shards = self.lock(&shard_indices);
@@ -116,7 +113,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Returns the verdict on each charge at `now_us`. Changes nothing.
-    #[must_use]
     pub fn verdicts_at(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
         let verdict = |(key, charge): (&str, &Charge)| {
             let shard = self.shards[self.shard_index(key)].lock();
@@ -149,7 +145,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    #[must_use]
     pub fn stats(&self) -> MemoryStats {
         self.shards.iter().fold(MemoryStats::default(), |sum, shard| {
             let stats = shard.lock().stats();

@@ -94,7 +94,6 @@ pub struct StoreFailure {
 
 impl StoreFailure {
     /// `None` if every backend decides.
-    #[must_use]
     pub fn of_backends(backends: &[BackendStatus]) -> Option<Self> {
         let failed: Vec<&BackendStatus> =
             backends.iter().filter(|backend| backend.failure.is_some()).collect();

@@ -180,20 +180,17 @@ impl RedisStore {
 
     /// The servers known now, with the states of their breakers. A standalone server has an empty name, a cluster
     /// primary its address. Servers of the other groups start with `per_second` or `home`.
-    #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         let nodes = self.handle.backends.nodes();
         nodes.iter().map(|node| (node.name().to_owned(), node.breaker_state())).collect()
     }
 
     /// One entry per backend; it has a failure if all its breakers are open.
-    #[must_use]
     pub fn backends(&self) -> Vec<BackendStatus> {
         self.handle.backends.status()
     }
 
     /// Connections for decisions opened since startup. A new one can reach a restarted server.
-    #[must_use]
     pub fn connections_opened(&self) -> u64 {
         self.handle.backends.nodes().iter().map(|node| node.connections_opened()).sum()
     }

@@ -100,7 +100,6 @@ pub enum Password {
 
 impl Topology {
     /// Name in the settings.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Standalone => "standalone",

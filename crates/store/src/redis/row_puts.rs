@@ -23,7 +23,6 @@ pub struct RowTotals {
 }
 
 /// Decides on all rows, or refuses all. `now_us`: microseconds since the epoch. `known`: the row with this id.
-#[must_use]
 pub fn decide_puts(
     puts: &[RowPut],
     mut totals: RowTotals,

@@ -36,19 +36,16 @@ impl FromStr for RedisUrl {
 }
 
 impl RedisUrl {
-    #[must_use]
     pub fn is_socket(&self) -> bool {
         self.0.scheme().ends_with("unix")
     }
 
     /// `true` if its path is a database other than 0; `false` for a socket, whose path is a file.
-    #[must_use]
     pub fn names_database(&self) -> bool {
         !self.is_socket() && self.database().is_some_and(|database| database > 0)
     }
 
     /// `true` for `rediss://`.
-    #[must_use]
     pub fn is_tls(&self) -> bool {
         self.0.scheme() == "rediss"
     }
@@ -64,7 +61,6 @@ impl RedisUrl {
     }
 
     /// Decoded user and password of the URL.
-    #[must_use]
     pub fn credentials(&self) -> (Option<String>, Option<String>) {
         let info = self.to_plain().into_connection_info();
         let settings = info.as_ref().ok().map(redis::ConnectionInfo::redis_settings);
@@ -76,7 +72,6 @@ impl RedisUrl {
     }
 
     /// Returns the URL as written, with user and password. Not for logs or errors.
-    #[must_use]
     pub fn with_credentials(&self) -> String {
         self.0.as_str().to_owned()
     }

@@ -59,7 +59,6 @@ pub struct ReleaseStats {
 }
 
 impl Releases {
-    #[must_use]
     pub fn stats(&self) -> ReleaseStats {
         let waiting = self.waiting.lock().releases.len() as u64;
         ReleaseStats { waiting, given_up: self.given_up.load(Ordering::Relaxed) }
@@ -103,7 +102,6 @@ pub struct ReleaseLater<S> {
 
 impl<S: Store> ReleaseLater<S> {
     /// `timeout`: deadline of the store below.
-    #[must_use]
     pub fn new(below: S, releases: Arc<Releases>, timeout: Duration) -> Self {
         Self { below, releases, decided_within: 2 * timeout }
     }

@@ -42,7 +42,6 @@ pub struct Statsd {
 }
 
 impl Statsd {
-    #[must_use]
     pub fn new(options: StatsdOptions, metrics: Metrics, timings: Timings) -> Self {
         let StatsdOptions { target, format, flush_interval, tags, mogrifiers } = options;
         Self {

@@ -41,7 +41,6 @@ pub enum StatsdTarget {
 
 impl StatsdTarget {
     /// Parses `tcp://host:port`, `udp://host:port` or `unix:///path`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (scheme, place) = text.split_once("://")?;
         match scheme {

@@ -28,7 +28,6 @@ pub struct Timings {
 }
 
 /// Returns both ends of a queue.
-#[must_use]
 pub fn timing_queue() -> (TimingQueue, Timings) {
     let (lost, (sender, receiver)) = (lost_lines(), mpsc::channel(CAPACITY));
     (TimingQueue { sender, lost: lost.clone() }, Timings { receiver, lost })

@@ -27,17 +27,14 @@ pub struct CalendarState {
 
 impl CalendarWindow {
     /// `limit`: 1 to 2^52 units; `boundaries`: three ascending instants, microseconds since the epoch.
-    #[must_use]
     pub const fn new(limit: u64, [first_us, middle_us, last_us]: [u64; 3]) -> Self {
         Self { limit, first_us, middle_us, last_us }
     }
 
-    #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    #[must_use]
     pub fn boundaries(&self) -> [u64; 3] {
         [self.first_us, self.middle_us, self.last_us]
     }

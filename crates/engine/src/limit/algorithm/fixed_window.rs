@@ -21,17 +21,14 @@ pub struct WindowState {
 
 impl FixedWindow {
     /// `limit`: 1 to 2^52 units; `window_us`: 1 us to 366 days.
-    #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
     }
 
-    #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
     }
@@ -109,7 +106,6 @@ pub struct Blocked {
 
 impl Blocked {
     /// `window_us`: the limit's period, 1 us to 366 days.
-    #[must_use]
     pub const fn new(window_us: u64) -> Self {
         Self { start_us: 0, window_us, until_us: None }
     }
@@ -121,7 +117,6 @@ impl Blocked {
     }
 
     /// `None` if the block never ends.
-    #[must_use]
     pub fn until_us(&self) -> Option<u64> {
         self.until_us
     }
@@ -131,7 +126,6 @@ impl Blocked {
         Self { start_us, window_us: end_us - start_us, ..self }
     }
 
-    #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
     }

@@ -26,7 +26,6 @@ pub enum Pacing {
 
 impl Pacing {
     /// The value of `mode` in rule files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -62,31 +61,26 @@ impl Tat {
 impl Gcra {
     /// `limit` and `burst`: 1 to 2^32 - 1 units; `period_us`: 1 us to 366 days. An empty bucket must fill within
     /// [`LONGEST_REFILL_US`].
-    #[must_use]
     pub fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
         let divisor = greatest_common_divisor(period_us, limit);
         let (numerator, denominator) = (period_us / divisor, limit / divisor);
         Self { limit, period_us, burst, pacing, numerator, denominator }
     }
 
-    #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    #[must_use]
     pub fn period_us(&self) -> u64 {
         self.period_us
     }
 
     /// Units that an unused counter admits at one instant.
-    #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst
     }
 
     /// Denominator of the emission interval in microseconds and of every [`Tat::fraction`], 1 to 2^32 - 1.
-    #[must_use]
     pub fn denominator(&self) -> u64 {
         self.denominator
     }
@@ -96,7 +90,6 @@ impl Gcra {
     }
 
     /// Returns the time in which `units` drain. Caps `units` at the most that a counter records.
-    #[must_use]
     pub fn drain(&self, units: u64) -> Tat {
         let units = units.min(max_recorded(self.burst));
         let ticks = u128::from(units) * u128::from(self.numerator);
@@ -135,7 +128,6 @@ impl Gcra {
     /// Returns the TAT that preceded a grant of `units`, or the time of the grant if that was later, in microseconds
     /// rounded down. `after` is the TAT after the grant. Until this time the bucket would not be full even without the
     /// grant.
-    #[must_use]
     pub fn grant_base_us(&self, after: Tat, units: u64) -> u64 {
         self.minus(after, self.drain(units)).map_or(0, |base| base.whole_us)
     }
@@ -201,7 +193,6 @@ impl Gcra {
 
     /// Returns the time in which `units` of this grant drain, at the rate of the limit that granted them. This is what
     /// the grant added to the TAT, in units of this kernel's denominator, rounded down.
-    #[must_use]
     pub fn drain_of_grant(&self, units: u64, grant: Grant) -> Tat {
         let limit = u128::from(grant.limit.map_or(self.limit(), |limit| u64::from(limit.get())));
         let ticks = u128::from(units) * u128::from(self.period_us());

@@ -24,22 +24,18 @@ pub struct TokenState {
 
 impl IntervalBucket {
     /// `capacity` and `refill`: 1 to 2^32 - 1 tokens; `interval_us`: 1 us to 366 days.
-    #[must_use]
     pub fn new(capacity: u64, refill: u64, interval_us: u64) -> Self {
         Self { capacity, refill, interval_us }
     }
 
-    #[must_use]
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    #[must_use]
     pub fn refill(&self) -> u64 {
         self.refill
     }
 
-    #[must_use]
     pub fn interval_us(&self) -> u64 {
         self.interval_us
     }

@@ -35,7 +35,6 @@ pub enum RetryAfter {
 
 impl RetryAfter {
     /// The wait in microseconds; 0 for now, `None` for never.
-    #[must_use]
     pub fn us(self) -> Option<u64> {
         match self {
             Self::Now => Some(0),
@@ -68,7 +67,6 @@ pub struct Report {
 
 impl Report {
     /// Reports an unused counter, or one whose state is unknown.
-    #[must_use]
     pub fn unused(remaining: u64) -> Self {
         Self {
             remaining,

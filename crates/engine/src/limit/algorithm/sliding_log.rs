@@ -110,17 +110,14 @@ impl Log {
 
 impl SlidingLog {
     /// `limit`: 0 to [`MAX_LOG_LIMIT`] units; `window_us`: 1 us to 366 days.
-    #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
     }
 
-    #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
     }

@@ -21,17 +21,14 @@ pub struct BucketState {
 
 impl SlidingWindow {
     /// `limit`: 1 to 2^46 units, so that the Lua script compares products exactly; `window_us`: 1 us to 366 days.
-    #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
     }
 
-    #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    #[must_use]
     pub fn window_us(&self) -> u64 {
         self.window_us
     }

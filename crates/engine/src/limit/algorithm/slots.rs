@@ -68,17 +68,14 @@ impl OpenSlots {
 
 impl Slots {
     /// `limit`: 1 to [`MAX_SLOTS`]; `hold_us`: 1 us to [`MAX_HOLD_US`].
-    #[must_use]
     pub fn new(limit: u64, hold_us: u64) -> Self {
         Self { limit, hold_us }
     }
 
-    #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    #[must_use]
     pub fn hold_us(&self) -> u64 {
         self.hold_us
     }

@@ -39,7 +39,6 @@ pub enum CounterReading {
 
 impl State {
     /// Memory used, in counters with their keys. Allocated log entries and slots count extra.
-    #[must_use]
     pub fn weight(&self) -> usize {
         match self {
             Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,

@@ -69,7 +69,6 @@ pub enum BookingMode {
 
 impl Booking {
     /// Requests and units together. Wraps around.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { ok, over, units, back, refused, policy, unknown } = *self;
         [over, units, back, refused, policy, unknown].into_iter().fold(ok, u64::wrapping_add)
@@ -78,14 +77,12 @@ impl Booking {
 
 impl BookedCharge {
     /// Books a charge whose request failed.
-    #[must_use]
     pub fn of_failure(charge: &Charge) -> Self {
         let units = if charge.kernel.has_counter() { charge.cost.units().unsigned_abs() } else { 0 };
         Self { units, kind: BookedUnits::Unknown, ..Self::default() }
     }
 
     /// Requests and units together.
-    #[must_use]
     pub fn total(&self) -> u64 {
         u64::from(self.ok) + u64::from(self.over) + self.units
     }
@@ -123,7 +120,6 @@ impl AddAssign for Booking {
 
 impl BookingMode {
     /// The name in the ledger; empty for a limit that denies.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Enforced => "",
@@ -132,7 +128,6 @@ impl BookingMode {
         }
     }
 
-    #[must_use]
     pub fn of(limit: &Limit) -> Self {
         match limit.spec.on_over {
             _ if limit.blocked => Self::Enforced,
@@ -146,7 +141,6 @@ impl BookingMode {
 impl Decision {
     /// Returns what the ledger books for a charge with this outcome, and the time by the store's clock in microseconds
     /// since the epoch; `None` if the store did not decide.
-    #[must_use]
     pub fn booking(&self, charged: &ChargedLimit<'_>, outcome: &Outcome) -> (BookedCharge, Option<u64>) {
         let charge = self.plan.charges.charge(charged.index);
         let is_denied = self.shadowed || self.overall == Code::OverLimit;

@@ -20,7 +20,6 @@ pub struct Level {
 impl Decision {
     /// Returns how full a charge's counter is after the decision, if it reaches the smallest share of `notify`. `None`
     /// in shadow mode, for a limit of 0, and if the store did not decide. `outcome` is the charge's.
-    #[must_use]
     pub fn level(&self, charged: &ChargedLimit<'_>, outcome: &Outcome) -> Option<Level> {
         let (limit, report) = (charged.limit, outcome.report);
         let of = limit.spec.capacity();

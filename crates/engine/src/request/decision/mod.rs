@@ -32,7 +32,6 @@ pub enum Code {
 
 impl Code {
     /// The name in Envoy's protocol.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -94,20 +93,17 @@ pub struct LimitResult<'d> {
 
 impl LimitResult<'_> {
     /// `true` if the limit is counted and reported, but denies nothing ([`Role::never_denies`]).
-    #[must_use]
     pub fn never_denies(&self) -> bool {
         self.role.never_denies()
     }
 
     /// `true` if the descriptor denies only together with all quota descriptors of the request.
-    #[must_use]
     pub fn is_quota(&self) -> bool {
         matches!(self.role, Role::Quota(_) | Role::IdleQuota)
     }
 
     /// Returns what the answer announces about the limit. `None` for a shadow limit; for a limit that denies the hit,
     /// because its status shows that; and for a failure policy's answer, because usage is unknown.
-    #[must_use]
     pub fn announced(&self) -> Option<Announced> {
         let spec = &self.limit.spec;
         let is_known = !matches!(self.outcome.decided_by, DecidedBy::Policy(_));
@@ -127,7 +123,6 @@ impl LimitResult<'_> {
 
 impl Decision {
     /// Combines a plan with one outcome for each of `plan.charges`.
-    #[must_use]
     pub fn merge(mut plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
@@ -182,13 +177,11 @@ impl Decision {
     }
 
     /// Returns the hash shown instead of an entry's value; `None` if the value is not secret.
-    #[must_use]
     pub fn hidden_value(&self, descriptor: usize, entry: usize) -> Option<&str> {
         self.plan.hidden.get(descriptor, entry)
     }
 
     /// How exceptions or tiers changed limits, in descriptor order.
-    #[must_use]
     pub fn derivations(&self) -> &[Derivation] {
         self.plan.derivations()
     }
@@ -199,7 +192,6 @@ impl Decision {
     }
 
     /// Lists the pauses in the request, in descriptor order.
-    #[must_use]
     pub fn reports(&self) -> &[PauseEvent] {
         &self.plan.reports
     }
@@ -225,18 +217,15 @@ impl Decision {
     }
 
     /// `true` if the answer may say more than its statuses: a queue delay, a receipt or an announced limit.
-    #[must_use]
     pub fn tells_caller(&self) -> bool {
         self.plan.has_queues || self.plan.gives_receipt || self.plan.has_announced_limits
     }
 
     /// `true` if the answer may announce a limit: `on_over: announce` or `near` applies to the request.
-    #[must_use]
     pub fn has_announced_limits(&self) -> bool {
         self.plan.has_announced_limits
     }
 
-    #[must_use]
     pub fn charged_counter(&self, charge: usize) -> (&str, Kernel) {
         let (key, charge) = self.plan.charges.get(charge);
         (key, charge.kernel)
@@ -257,7 +246,6 @@ impl Decision {
 
     /// Shortest wait after which the same request would be admitted if nothing else happens; [`RetryAfter::Now`] if it
     /// is admitted. Every enforcing limit must fit, and one of the quota groups.
-    #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
         if self.overall == Code::Ok {
             return RetryAfter::Now;
@@ -305,13 +293,11 @@ impl Decision {
 
     /// Returns the receipt of an admitted request with at least one `settle` limit. It has an item for each charge to
     /// such a limit that fits and that the store recorded. Calls `nonce` only if there is a receipt.
-    #[must_use]
     pub fn receipt(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
         if self.plan.gives_receipt { self.receipt_with(nonce, Self::grant_in_receipt) } else { None }
     }
 
     /// [`Decision::receipt`] for a reservation: with an item for each charge that fits and was recorded.
-    #[must_use]
     pub fn receipt_of_hold(&self, nonce: impl FnOnce() -> u64) -> Option<Receipt> {
         self.receipt_with(nonce, Self::grant)
     }
@@ -335,14 +321,12 @@ impl Decision {
     }
 
     /// Returns this charge's item in the receipt; `None` without one.
-    #[must_use]
     pub fn grant_in_receipt(&self, charged: &ChargedLimit<'_>) -> Option<Grant> {
         if charged.limit.spec.settle && self.overall != Code::OverLimit { self.grant(charged) } else { None }
     }
 
     /// Returns the charges that release the slots in the receipt: nobody returns a receipt that did not arrive. `None`
     /// without slots.
-    #[must_use]
     pub fn release_of_slots(&self) -> Option<Charges> {
         if !self.plan.gives_receipt {
             return None;
@@ -376,7 +360,6 @@ impl Decision {
     }
 
     /// The settle of the charge at `index`, if it is one.
-    #[must_use]
     pub fn settle(&self, index: usize) -> Option<&Settle> {
         self.plan.settles.at(index)
     }

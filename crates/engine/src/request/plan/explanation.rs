@@ -58,7 +58,6 @@ pub enum LimitUse {
 
 impl LimitUse {
     /// `true` if the limit applies to its descriptor.
-    #[must_use]
     pub fn applies(&self) -> bool {
         match self {
             Self::Charged(_) | Self::Unlimited => true,

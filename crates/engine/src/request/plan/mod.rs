@@ -218,7 +218,6 @@ impl Plan {
     }
 
     /// `true` if there are settles, as [`Charges::has_settles`] finds them.
-    #[must_use]
     pub fn has_settles(&self) -> bool {
         !self.settles.is_empty()
     }
@@ -295,7 +294,6 @@ impl Plan {
     }
 
     /// How exceptions or tiers changed limits, in descriptor order.
-    #[must_use]
     pub fn derivations(&self) -> &[Derivation] {
         &self.derivations
     }
@@ -332,7 +330,6 @@ impl Plan {
     }
 
     /// The first descriptor that a charge belongs to.
-    #[must_use]
     pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
         self.descriptors.iter().position(|planned| match planned {
             Planned::Limited { limits, .. } => limits.iter().any(|planned| planned.index() == charge),

@@ -26,7 +26,6 @@ impl ReserveKind {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in metrics.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }

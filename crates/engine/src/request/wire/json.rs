@@ -96,7 +96,6 @@ pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> 
 
 /// Returns the whole number that equals a double. Numbers of a protobuf `Struct` are doubles, and whole ones are
 /// written without a fraction.
-#[must_use]
 pub fn whole_number(number: f64) -> Option<i64> {
     const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53")]

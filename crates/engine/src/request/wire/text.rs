@@ -13,7 +13,6 @@ const MAX_SPELLED_BYTES: usize = 64;
 ///
 /// UTF-8 input is unchanged, so a request that sends `caf%xE9` literally means the same as one that sends `caf` and the
 /// byte E9. See docs/decisions/0035-bytes-that-are-no-text.md.
-#[must_use]
 pub fn text_of_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

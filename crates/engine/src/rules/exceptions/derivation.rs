@@ -86,7 +86,6 @@ pub enum ChangedBy {
 
 impl Change {
     /// `None` if nothing changed.
-    #[must_use]
     pub fn kind(&self) -> Option<ExceptionKind> {
         match self {
             Self::Blocked { .. } => Some(ExceptionKind::Block),

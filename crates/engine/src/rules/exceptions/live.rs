@@ -78,12 +78,10 @@ impl LiveRows {
         self.len -= 1;
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -86,7 +86,6 @@ pub struct TooManyTiers;
 
 impl ExceptionsBuilder {
     /// Starts empty. [`build`](Self::build) compares the tiers of values with `previous`.
-    #[must_use]
     pub fn new(previous: &Exceptions) -> Self {
         Self {
             exceptions: Exceptions::default(),
@@ -157,7 +156,6 @@ impl ExceptionsBuilder {
 
     /// Builds the exceptions and calls `on_added` for each row of [`add_tier`](Self::add_tier), last row first. Marks
     /// refer to [`Exceptions::tier`] of the new and of the previous exceptions.
-    #[must_use]
     pub fn build(self, previous: &Exceptions, on_added: impl FnMut(Added)) -> Exceptions {
         let file = |mark: TierMark| self.exceptions.tier(mark).map(|tier| tier.rank);
         let are_of_one_file = |one, other| file(one) == file(other);
@@ -202,7 +200,6 @@ impl RowsOfKey {
 }
 
 impl Exceptions {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.table.is_empty()
     }
@@ -213,13 +210,11 @@ impl Exceptions {
     }
 
     /// The tiers added by [`ExceptionsBuilder::add_tier`].
-    #[must_use]
     pub fn table(&self) -> &TierTable {
         &self.table
     }
 
     /// The meaning of a mark of the table.
-    #[must_use]
     pub fn tier(&self, mark: TierMark) -> Option<&FileTier> {
         self.tiers.get(usize::from(mark.get()) - 1)
     }

@@ -33,7 +33,6 @@ struct Address {
 
 /// Extracts the address from a request value: `10.0.0.7`, `10.0.0.7:1234`, `2001:db8::1`, `[2001:db8::1]:80`,
 /// `fe80::1%eth0`. An IPv4-mapped IPv6 address becomes IPv4.
-#[must_use]
 pub fn address_of(text: &str) -> Option<IpAddr> {
     // Most values are not addresses, and their first byte shows it.
     if !text.starts_with(|first: char| first.is_ascii_hexdigit() || first == ':' || first == '[') {
@@ -95,21 +94,18 @@ impl Address {
 }
 
 impl Network {
-    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = Address::new(address);
         address.is_v4 == self.first.is_v4 && address.masked(self.prefix_len) == self.first
     }
 
     /// The network that contains only this address.
-    #[must_use]
     pub fn of_address(address: IpAddr) -> Self {
         let first = Address::new(address);
         Self { first, prefix_len: if first.is_v4 { 32 } else { 128 } }
     }
 
     /// In bits.
-    #[must_use]
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
     }

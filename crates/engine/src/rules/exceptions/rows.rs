@@ -169,7 +169,6 @@ pub(super) enum AnyRow<'x> {
 impl ExceptionKind {
     pub const COUNT: usize = <Self as EnumCount>::COUNT;
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -186,7 +185,6 @@ impl Multiplier {
     const LARGEST: u64 = 1_000_000_000;
 
     /// `number` times the factor, rounded down, but at least 1 unless `number` is 0.
-    #[must_use]
     pub fn times(self, number: u64) -> u64 {
         let product = u128::from(number) * u128::from(self.millionths) / u128::from(Self::ONE);
         u64::try_from(product).unwrap_or(u64::MAX).max(number.min(1))
@@ -225,7 +223,6 @@ impl fmt::Display for RowSource {
 
 impl RowSource {
     /// The file name, or the live row's id.
-    #[must_use]
     pub fn name(&self) -> &Arc<str> {
         match self {
             Self::File { file, .. } => file,
@@ -267,7 +264,6 @@ impl ExceptionRow {
     }
 
     /// `true` if the row is active at this time.
-    #[must_use]
     pub fn is_in_force(&self, now_us: u64) -> bool {
         self.has_started(now_us) && !self.has_ended(now_us)
     }
@@ -277,7 +273,6 @@ impl ExceptionRow {
     }
 
     /// `true` if the row is never active at this time or later.
-    #[must_use]
     pub fn has_ended(&self, now_us: u64) -> bool {
         self.until_us.is_some_and(|until_us| until_us <= now_us)
     }

@@ -79,36 +79,30 @@ impl Default for TierTable {
 
 impl TierTable {
     /// The space of the values of `key` in `domain`.
-    #[must_use]
     pub fn space(&self, domain: &str, key: &str) -> Space {
         space(&self.hashing, domain, key)
     }
 
     /// `None` if the value has no row.
-    #[must_use]
     pub fn get(&self, space: Space, value: &str) -> Option<TierMark> {
         self.mark_of(hash(&self.hashing, space, value))
     }
 
     /// Number of values.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Memory of the buckets.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
     }
 
     /// The keys of the hash. Only tables with the same keys can be compared.
-    #[must_use]
     pub fn hashing(&self) -> &RandomState {
         &self.hashing
     }
@@ -164,7 +158,6 @@ impl TierTable {
 
 impl TierTableBuilder {
     /// Starts a table with these hash keys.
-    #[must_use]
     pub fn new(hashing: &RandomState) -> Self {
         Self { hashing: hashing.clone(), ..Self::default() }
     }
@@ -201,12 +194,10 @@ impl TierTableBuilder {
     }
 
     /// Number of values added, including repeated ones.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -214,7 +205,6 @@ impl TierTableBuilder {
     /// Builds the table and calls `on_added` for each row, last row first. `previous` must have the same
     /// [`TierTable::hashing`]. A row for one domain gets the mark of a later row of its file for every domain;
     /// `are_of_one_file` decides by their marks if two rows belong to one file.
-    #[must_use]
     pub fn build(
         self,
         previous: Option<&TierTable>,

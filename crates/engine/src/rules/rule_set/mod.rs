@@ -15,8 +15,7 @@ use smallvec::SmallVec;
 use crate::limit::algorithm::{Kernel, Verdict};
 use crate::limit::announce::OnOver;
 use crate::limit::calendar::Calendar;
-use crate::limit::key::Entry;
-use crate::limit::key::ShardBy;
+use crate::limit::key::{Entry, ShardBy};
 use crate::limit::period::Period;
 use crate::limit::spec::{Algorithm, Charging, FailurePolicy, Lease, LimitSpec};
 use crate::limit::{Limit, LimitId, Quantity};
@@ -53,7 +52,6 @@ impl Defaults {
     };
 
     /// A limit with all other fields at their defaults.
-    #[must_use]
     pub fn limit(&self, requests_per_unit: u64, period: Period) -> LimitSpec {
         LimitSpec {
             charging: self.charging(false),
@@ -71,7 +69,6 @@ impl Defaults {
 
     /// The charging of a limit that sets `on_over` but not its charging. A limit that announces admits every hit, and
     /// so records every hit.
-    #[must_use]
     pub fn charging_of(&self, on_over: OnOver, names_algorithm: bool) -> Charging {
         match on_over {
             OnOver::Announce => Charging::Postpaid,
@@ -108,7 +105,6 @@ pub struct Rule {
 
 impl Rule {
     /// The path without the domain: `key_value.key`.
-    #[must_use]
     pub fn path_in_domain(&self) -> &str {
         self.path.get(self.domain.len() + 1..).unwrap_or_default()
     }
@@ -180,19 +176,16 @@ pub struct Node {
 
 impl Node {
     /// The value as in the rule file, or empty; the hash of a secret value.
-    #[must_use]
     pub fn value(&self) -> &str {
         self.composite.get(self.key.len() + 1..).unwrap_or_default()
     }
 
     /// The child with exactly this name.
-    #[must_use]
     pub fn child(&self, composite: &str) -> Option<&Self> {
         self.children.get(composite)
     }
 
     /// The first child in file order whose wildcard matches `composite`.
-    #[must_use]
     pub(crate) fn wildcard_child(&self, composite: &str) -> Option<&Self> {
         let pattern = self.wildcards.first_match(composite)?;
         self.children.get(pattern.text())
@@ -203,7 +196,6 @@ impl Node {
         self.children.values()
     }
 
-    #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
     }
@@ -211,13 +203,11 @@ impl Node {
 
 impl RuleSet {
     /// Without rules, every domain is unknown.
-    #[must_use]
     pub fn empty() -> Self {
         CompiledRules::empty(Defaults::ENVOY_RATELIMIT).into()
     }
 
     /// Replaces the set's exceptions: rows of files, and live rows, which outrank them.
-    #[must_use]
     pub fn with_exceptions(&self, files: Arc<Exceptions>, live: &LiveRows) -> Self {
         let compiled = Arc::clone(&self.compiled);
         let domains = compiled.domains.values().map(|rules| (rules.index, &rules.name));
@@ -231,13 +221,11 @@ impl RuleSet {
     }
 
     /// The exceptions of files; `None` if there are no exceptions at all.
-    #[must_use]
     pub fn exceptions(&self) -> Option<&Arc<Exceptions>> {
         self.exceptions.as_deref().map(ExceptionsInForce::files)
     }
 
     /// `None` if there are no exceptions at all.
-    #[must_use]
     pub fn live_rows(&self) -> Option<&LiveRows> {
         self.exceptions.as_deref().map(ExceptionsInForce::live)
     }
@@ -251,7 +239,6 @@ impl RuleSet {
 
     /// The first instant not covered by the known windows of every calendar, microseconds since the epoch; `None`
     /// without calendars.
-    #[must_use]
     pub fn calendars_end_us(&self) -> Option<u64> {
         let of_limits = self.limits().iter().filter_map(|limit| limit.spec.calendar.as_ref());
         of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
@@ -259,7 +246,6 @@ impl RuleSet {
 
     /// `true` if plans depend on their time: a limit may follow a calendar, an exception may end, or a caller may
     /// report a pause.
-    #[must_use]
     pub fn depends_on_time(&self) -> bool {
         self.exceptions.is_some()
             || self.calendars_end_us().is_some()
@@ -267,19 +253,16 @@ impl RuleSet {
     }
 
     /// `true` if a limit counts requests at once, so that plans need ids.
-    #[must_use]
     pub fn has_slots(&self) -> bool {
         self.limits().iter().any(|limit| limit.spec.algorithm == Algorithm::Concurrency)
     }
 
     /// `true` if a limit defines a `penalty`.
-    #[must_use]
     pub fn has_penalties(&self) -> bool {
         self.limits().iter().any(|limit| limit.spec.penalty.is_some())
     }
 
     /// `None` if the domain has no rules.
-    #[must_use]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
         self.compiled.domains.get(name)
     }
@@ -290,20 +273,17 @@ impl RuleSet {
     }
 
     /// In file order, indexed by [`RuleId`].
-    #[must_use]
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.compiled.rules
     }
 
     /// In file order, indexed by [`LimitId`].
-    #[must_use]
     pub fn limits(&self) -> &[Arc<Limit>] {
         &self.compiled.limits
     }
 
     /// `true` if a limit is a sliding log, or counts its denials with one, for which a store may need further
     /// permissions.
-    #[must_use]
     pub fn has_sliding_log(&self) -> bool {
         let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
         self.has_penalties() || self.limits().iter().any(is_log)
@@ -311,7 +291,6 @@ impl RuleSet {
 
     /// Returns the hash shown instead of the entry's value in a request for `domain`; `None` if the value is not
     /// secret.
-    #[must_use]
     pub fn hidden_value(&self, domain: &str, entry: &Entry) -> Option<Box<str>> {
         self.secrets(self.domain(domain))?.hidden_value(domain, entry, &mut String::new())
     }
@@ -332,7 +311,6 @@ impl RuleSet {
     }
 
     /// Defaults for limits that do not set a field.
-    #[must_use]
     pub fn defaults(&self) -> Defaults {
         self.compiled.defaults
     }
@@ -374,7 +352,6 @@ pub enum Step<'r> {
 }
 
 impl<'r> Step<'r> {
-    #[must_use]
     pub fn node(self) -> &'r Node {
         match self {
             Self::Exact(node) | Self::Wildcard(node) | Self::KeyOnly(node) => node,
@@ -393,7 +370,6 @@ pub struct Walk<'r> {
 
 impl DomainRules {
     /// Walks `entries` down the tree. Reusing `scratch` saves an allocation per entry.
-    #[must_use]
     pub fn walk<'r>(&'r self, entries: &[Entry], scratch: &mut String) -> Walk<'r> {
         let mut walk = Walk::default();
         let mut node = &self.root;

@@ -9,11 +9,9 @@ use hashbrown::HashSet;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-use crate::limit::key::Entry;
-use crate::limit::key::push_hex;
+use crate::limit::key::{Entry, push_hex};
 use crate::rules::spec::{CompileError, NodeSpec};
-use crate::rules::wildcards::Pattern;
-use crate::rules::wildcards::Wildcards;
+use crate::rules::wildcards::{Pattern, Wildcards};
 
 /// Prefix of a hash. Counter keys escape `%` in plain values, so no plain value produces it there.
 const MARK: &str = "%k";
@@ -21,7 +19,6 @@ const MARK: &str = "%k";
 const HASH_BYTES: usize = 16;
 
 /// `true` if a text looks like the hash that stands for a secret value. A value of a request can look like one, too.
-#[must_use]
 pub fn is_hidden_value(text: &str) -> bool {
     text.strip_prefix(MARK)
         .is_some_and(|hash| hash.len() == 2 * HASH_BYTES && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -33,19 +30,16 @@ pub struct HashKey([u8; 32]);
 
 impl HashKey {
     /// `secret` may have any length.
-    #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
     /// Derives an independent key for `purpose`.
-    #[must_use]
     pub fn derived(&self, purpose: &str) -> Self {
         Self(self.tag(&[purpose]))
     }
 
     /// HMAC-SHA-256 of strings in order. Without the key nobody can guess the strings of a tag.
-    #[must_use]
     pub fn tag(&self, texts: &[&str]) -> [u8; 32] {
         let mut mac: Hmac<Sha256> = Hmac::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         texts.iter().for_each(|text| update_with(&mut mac, text));

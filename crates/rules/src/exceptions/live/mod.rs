@@ -42,7 +42,6 @@ pub enum Origin {
 }
 
 impl Origin {
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -55,7 +54,6 @@ impl Origin {
     }
 
     /// `true` if the service itself sets such rows.
-    #[must_use]
     pub fn is_automatic(self) -> bool {
         matches!(self, Self::Penalty | Self::Feedback)
     }
@@ -72,7 +70,6 @@ pub struct LiveRow {
 
 impl LiveRow {
     /// `row` with another source. Its id depends on what the row is for, and on its origin.
-    #[must_use]
     pub fn new(row: ExceptionRow, origin: Origin, version: u64) -> Self {
         let RowTerms { domain, key, path, limit_name, .. } = &*row.terms;
         let value = value_text(&row.value);
@@ -124,7 +121,6 @@ impl LiveRow {
     }
 
     /// The row as JSON without id, version and end, which are stored beside it.
-    #[must_use]
     pub fn stored(&self) -> String {
         let mut columns = self.columns();
         columns.remove("until");
@@ -152,7 +148,6 @@ impl LiveRow {
     }
 
     /// The columns as in a file.
-    #[must_use]
     pub fn columns(&self) -> Map<String, Value> {
         let RowTerms { domain, key, path, limit_name, effect, reason, by } = &*self.row.terms;
         let pattern = |glob: &Glob| (*glob != Glob::Any).then(|| glob.text().into());
@@ -177,13 +172,11 @@ impl LiveRow {
         columns.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
-    #[must_use]
     pub fn id(&self) -> &Arc<str> {
         self.row.source.name()
     }
 
     /// 0 if it is not stored yet.
-    #[must_use]
     pub fn version(&self) -> u64 {
         match self.row.source {
             RowSource::Live { version, .. } => version,
@@ -212,7 +205,6 @@ impl LiveRow {
 }
 
 /// The value of a row as it is written; a network of one address as the address.
-#[must_use]
 pub fn value_text(value: &RowValue) -> String {
     match value {
         RowValue::Exact(value) => value.to_string(),
@@ -247,7 +239,6 @@ fn time_json(us: u64) -> Value {
 
 /// Formats a time (microseconds since the epoch) as in RFC 3339, in UTC, without a fraction of 0. Times after 9999
 /// cannot be written, and become the last one that can be read.
-#[must_use]
 pub fn utc_text(us: u64) -> String {
     const LAST_US: u64 = 253_402_207_199_999_999;
     let time = UNIX_EPOCH + Duration::from_micros(us.min(LAST_US));

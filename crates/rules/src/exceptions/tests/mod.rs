@@ -10,6 +10,7 @@ use crate::source::RuleDirectory;
 use crate::{CalendarOptions, CalendarYears, LoadOptions, load};
 
 mod billing;
+mod later_rows;
 mod values;
 
 /// 2026-11-24T00:00:00Z.

@@ -27,6 +27,6 @@ pub(super) fn start(
     tasks: &Arc<Tasks>,
 ) -> Result<Arc<Router>, OptionsError> {
     let router = Arc::new(Router::new(options, prefix, queue_depth, Arc::clone(tasks))?);
-    tasks.spawn_loop("slot map refresh", router.closing(), refresh::run(Arc::clone(&router)));
+    tasks.spawn_loop("slot map refresh", &router.closing, refresh::run(Arc::clone(&router)));
     Ok(router)
 }

@@ -41,7 +41,7 @@ pub(super) async fn run(router: Arc<Router>) -> Infallible {
             continue;
         }
         let idle_since = Instant::now();
-        let is_requested = router.refresh_signal().next().await;
+        let is_requested = router.refresh_signal.next().await;
         if !is_requested || idle_since.elapsed() > POLL_INTERVAL {
             pause = SHORTEST_PAUSE;
         }
@@ -50,7 +50,7 @@ pub(super) async fn run(router: Arc<Router>) -> Infallible {
 
 /// Returns the slots from the first node that replies. Nodes that failed come last.
 async fn query_nodes(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
-    let failed = router.refresh_signal().take_failed_nodes();
+    let failed = router.refresh_signal.take_failed_nodes();
     let mut nodes = router.targets();
     fastrand::shuffle(&mut nodes);
     nodes.extend(router.seeds());

@@ -36,11 +36,12 @@ pub(in crate::redis) struct Router {
     /// Nodes from the settings, at least one, in their order.
     seeds: Vec<(Address, Endpoint)>,
     map: Mutex<SlotMap<Arc<Node>>>,
-    refresh_signal: RefreshSignal,
+    pub(super) refresh_signal: RefreshSignal,
     /// `Ok` after the first successful refresh; until then the last refresh's error, or `None`.
     first_refresh: watch::Sender<Option<Result<(), StoreError>>>,
     queue_depth: QueueDepth,
-    closing: CancellationToken,
+    /// Cancelled by [`Router::close`].
+    pub(super) closing: CancellationToken,
     /// Tasks of all nodes.
     tasks: Arc<Tasks>,
 }
@@ -76,15 +77,6 @@ impl Router {
             closing: CancellationToken::new(),
             tasks,
         })
-    }
-
-    pub(super) fn refresh_signal(&self) -> &RefreshSignal {
-        &self.refresh_signal
-    }
-
-    /// Cancelled by [`Router::close`].
-    pub(super) fn closing(&self) -> &CancellationToken {
-        &self.closing
     }
 
     /// Closes all nodes, including those that a redirect opens later.

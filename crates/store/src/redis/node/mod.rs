@@ -62,7 +62,7 @@ impl Node {
         let closing = CancellationToken::new();
         let watch = target.watch();
         let connections_opened = Arc::default();
-        let observer = Arc::clone(queue_depth.observer());
+        let observer = Arc::clone(&queue_depth.observer);
         let state = Arc::new(NodeState {
             pool: connection_pool(target.clone(), options.connections, Arc::clone(&connections_opened)),
             connections_opened,
@@ -95,7 +95,7 @@ impl Node {
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.state.breaker.node()
+        &self.state.breaker.node
     }
 
     pub(crate) fn target(&self) -> &Target {

@@ -238,7 +238,7 @@ impl<T> Queue<T> {
 
 /// Queue depth of one node, reported as part of the sum over all nodes.
 pub(crate) struct QueueDepth {
-    observer: Arc<dyn Observer>,
+    pub(super) observer: Arc<dyn Observer>,
     node: AtomicUsize,
     /// Requests in all queues of the store.
     total: Arc<AtomicUsize>,
@@ -257,10 +257,6 @@ impl QueueDepth {
             node: AtomicUsize::default(),
             total: Arc::clone(&self.total),
         }
-    }
-
-    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
-        &self.observer
     }
 
     pub(crate) fn set(&self, requests: usize) {

@@ -13,7 +13,7 @@ use crate::observer::{BreakerTransition, Observer};
 
 pub(super) struct SharedBreaker {
     /// Server name, for the observer.
-    node: String,
+    pub(super) node: String,
     breaker: Mutex<Breaker>,
     /// `true` while calls are refused. A copy of the breaker's state that calls read without its lock.
     refuses_calls: AtomicBool,
@@ -33,10 +33,6 @@ impl SharedBreaker {
             opened: Notify::new(),
             observer,
         }
-    }
-
-    pub(super) fn node(&self) -> &str {
-        &self.node
     }
 
     /// Admits a call.

@@ -46,10 +46,10 @@ impl NodeState {
         // A full queue still accepts an undo: otherwise its charge would stay recorded, and deny requests. Undos can
         // fill another `max_queue`, and go first, because their charges deny requests meanwhile. There are never more
         // undos than decided requests.
-        let queued = if request.encoded.is_undo() {
+        let queued = if request.encoded.is_undo {
             self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
         } else {
-            self.queue.push(request.encoded.caller(), request)
+            self.queue.push(request.encoded.caller, request)
         };
         match queued {
             Ok(None) => Ok(()),

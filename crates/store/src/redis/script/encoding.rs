@@ -25,13 +25,14 @@ pub(crate) struct EncodedRequest {
     key_ends: SmallVec<[u32; 2]>,
     /// What the script reads of the request apart from its keys; lua/batch.lua describes it.
     bytes: SmallVec<[u8; 64]>,
-    reply_width: usize,
-    log_use: LogUse,
+    /// Number of integers that the script returns for the request.
+    pub(crate) reply_width: usize,
+    pub(super) log_use: LogUse,
     has_slots: bool,
     /// The caller under which the request is queued. Not sent.
-    caller: Caller,
+    pub(crate) caller: Caller,
     /// `true` if the request undoes a charge of a denied request.
-    is_undo: bool,
+    pub(crate) is_undo: bool,
 }
 
 impl EncodedRequest {
@@ -101,15 +102,6 @@ impl EncodedRequest {
         encoded
     }
 
-    /// `true` if the request undoes a charge of a denied request.
-    pub(crate) fn is_undo(&self) -> bool {
-        self.is_undo
-    }
-
-    pub(crate) fn caller(&self) -> Caller {
-        self.caller
-    }
-
     pub(crate) fn key_count(&self) -> usize {
         self.key_ends.len()
     }
@@ -148,15 +140,6 @@ impl EncodedRequest {
         let bytes = parameters.as_chunks().0[index];
         // Whole numbers below 2^53, see `push_f64s`.
         f64::from_le_bytes(bytes) as i64
-    }
-
-    pub(super) fn log_use(&self) -> LogUse {
-        self.log_use
-    }
-
-    /// Number of integers that the script returns for the request.
-    pub(crate) fn reply_width(&self) -> usize {
-        self.reply_width
     }
 
     /// Approximate bytes that the request adds to a command.

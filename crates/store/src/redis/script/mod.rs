@@ -112,7 +112,7 @@ impl BatchPlan {
         answers.ok_or_else(|| {
             let failure = match &self.bundles {
                 None => {
-                    let expected: usize = requests.map(EncodedRequest::reply_width).sum();
+                    let expected: usize = requests.map(|request| request.reply_width).sum();
                     format!("{} numbers instead of {}", numbers.len(), expected + 1)
                 }
                 Some(_) => format!("{} numbers that are no reply to these requests", numbers.len()),
@@ -158,7 +158,7 @@ fn script_argument<'a>(
     when: When,
     capacity: usize,
 ) -> Vec<u8> {
-    let log_use = requests.clone().map(|(request, _)| request.log_use()).max().unwrap_or(LogUse::Nothing);
+    let log_use = requests.clone().map(|(request, _)| request.log_use).max().unwrap_or(LogUse::Nothing);
     let mut bytes = Vec::with_capacity(capacity + 32);
     bytes.extend(when.bytes().as_flattened());
     bytes.extend([u8::from(keys_repeat), log_use as u8]);
@@ -188,7 +188,7 @@ fn split_in_order<'a>(
     let mut rest = numbers;
     let mut answers = Vec::with_capacity(requests.size_hint().0);
     for request in requests {
-        let (answer, after) = rest.split_at_checked(request.reply_width())?;
+        let (answer, after) = rest.split_at_checked(request.reply_width)?;
         rest = after;
         answers.push(RequestReply { now_us, numbers: answer.into() });
     }

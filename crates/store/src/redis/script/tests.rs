@@ -85,7 +85,7 @@ fn every_kernel_is_encoded_as_its_layout_says() {
         assert_eq!(encoded.bytes()[..2], [layout.number, ChargeMode::Take as u8], "{kernel:?}");
         assert_eq!(encoded.bytes().len(), 2 + layout.parameters_size(), "{kernel:?}");
         assert_eq!(encoded.key_count(), usize::from(layout.parameters_size() > 0), "{kernel:?}");
-        assert_eq!(encoded.reply_width(), layout.reply_width());
+        assert_eq!(encoded.reply_width, layout.reply_width());
         let needs_more = matches!(kernel, Kernel::SlidingLog(_) | Kernel::Slots(_));
         assert_eq!(encoded.needs_more_commands(), needs_more, "{kernel:?}");
         seen |= 1 << layout.number;
@@ -150,13 +150,13 @@ fn several_charges_have_roles() {
     ];
     assert_eq!(encoded.bytes(), parts.concat());
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["k0", "k2", "k3"], "a blocked limit has no key");
-    assert_eq!(encoded.reply_width(), 2 + 1 + 2 + 2);
+    assert_eq!(encoded.reply_width, 2 + 1 + 2 + 2);
 }
 
 #[test]
 fn a_reset_is_a_mark_and_a_key() {
     let encoded = EncodedRequest::reset("k", "p:");
-    assert_eq!((encoded.bytes(), encoded.reply_width()), ([100].as_slice(), 1));
+    assert_eq!((encoded.bytes(), encoded.reply_width), ([100].as_slice(), 1));
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k"]);
     let answers = [(vec![0], Some(true)), (vec![-1], Some(false)), (vec![1], None), (vec![], None)];
     for (numbers, expected) in answers {
@@ -185,7 +185,7 @@ fn an_undo_names_its_grant() {
         let expected =
             [charge_bytes(&[101], &[grant_id]), vec![layout.number, 5], whole.bytes()[2..].to_vec()].concat();
         assert_eq!(undo.bytes(), expected, "{kernel}");
-        assert_eq!((undo.log_use(), undo.reply_width()), (log_use, layout.reply_width()), "{kernel}");
+        assert_eq!((undo.log_use, undo.reply_width), (log_use, layout.reply_width()), "{kernel}");
     }
 }
 

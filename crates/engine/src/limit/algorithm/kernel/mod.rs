@@ -50,7 +50,6 @@ impl Kernel {
 
     /// Returns whether the cost fits, without recording it. `None` is an unused counter. A refund fits, except for an
     /// undo that is too far back ([`UNDO_SEARCH`](super::UNDO_SEARCH)).
-    #[must_use]
     pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
         let Attempt { now_us, cost } = attempt;
         if cost.is_refund() {
@@ -73,7 +72,6 @@ impl Kernel {
     }
 
     /// Returns the counter after recording the cost; `None` for a kernel without a counter.
-    #[must_use]
     pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
         let Attempt { now_us, cost } = attempt;
         if let Some(undo) = Undo::from_attempt(attempt).filter(|_| self.is_freed_by_time()) {
@@ -105,7 +103,6 @@ impl Kernel {
     }
 
     /// Extracts what a report needs from the state.
-    #[must_use]
     pub fn reading(&self, state: Option<&State>, attempt: Attempt) -> CounterReading {
         let now_us = attempt.now_us;
         match self {
@@ -130,7 +127,6 @@ impl Kernel {
 
     /// Reports a decision. `reading` is taken after the decision; the reading of another kernel is reported as blocked.
     /// An undo that was not possible is reported like one that was: it does not wait.
-    #[must_use]
     pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
         let verdict = if attempt.cost.is_refund() { Verdict::Fits } else { verdict };
         let blocked = || UNKNOWN.report(attempt, verdict);
@@ -154,7 +150,6 @@ impl Kernel {
 
     /// Returns the reading at a later time if the counter stays untouched; `None` if `reading` does not determine it.
     /// The reading of a log stays tied to the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
-    #[must_use]
     pub fn reading_later(&self, reading: &CounterReading, now_us: u64) -> Option<CounterReading> {
         match self {
             Self::FixedWindow(k) => {
@@ -180,7 +175,6 @@ impl Kernel {
     }
 
     /// Returns `true` if a reading for one cost and limit is useless for another cost or limit.
-    #[must_use]
     pub fn reading_depends_on_cost(&self) -> bool {
         match self {
             Self::SlidingLog(_) => true,
@@ -195,7 +189,6 @@ impl Kernel {
     }
 
     /// `true` if only time frees units, so that a denial holds until then. Releases free slots as well.
-    #[must_use]
     pub fn is_freed_by_time(&self) -> bool {
         !matches!(self, Self::Slots(_))
     }
@@ -203,7 +196,6 @@ impl Kernel {
     /// Returns `true` if a denied cost that should be recorded may stay unrecorded, because no later decision changes,
     /// even if callers return all admitted units. Only fixed windows qualify: their end discards the debt. A window
     /// admits at most the limit, so it stays exhausted once the debt reaches the limit. A peek records nothing.
-    #[must_use]
     pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
             Self::FixedWindow(_) | Self::CalendarWindow(_) => {
@@ -221,7 +213,6 @@ impl Kernel {
     }
 
     /// Returns how long the cost must wait to fit, by this reading.
-    #[must_use]
     pub fn wait(&self, reading: &CounterReading, attempt: Attempt) -> RetryAfter {
         let report = self.report(reading, attempt, Verdict::Fits);
         // A counter in debt admits only refunds, even if a cost needs no free unit.
@@ -234,7 +225,6 @@ impl Kernel {
 
     /// Returns the instant (microseconds since the epoch) from which the counter equals an unused one; not in the
     /// future if nothing is used.
-    #[must_use]
     pub fn unused_from_us(&self, state: &State) -> u64 {
         let unused_from_us = match self {
             Self::FixedWindow(k) => state.window().map(|state| k.unused_from_us(state)),
@@ -251,7 +241,6 @@ impl Kernel {
 
     /// Returns the limit for one of `instances` that count separately: limit, burst and refill divided and rounded up,
     /// so that none becomes 0. Together they may exceed the whole limit by at most one unit each.
-    #[must_use]
     pub fn share_of(&self, instances: NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
         match self {
@@ -267,7 +256,6 @@ impl Kernel {
     }
 
     /// Returns `true` if the kernel has a counter, and so a key in the store. A blocked limit has none.
-    #[must_use]
     pub fn has_counter(&self) -> bool {
         match self {
             Self::FixedWindow(_)
@@ -284,7 +272,6 @@ impl Kernel {
     /// Returns the kind of the kernel and its period. It is part of the counter's key, so that no kernel reads a state
     /// of another meaning. Limit and burst are left out, because units, times and instants mean the same for any limit.
     /// The tokens left in an interval bucket depend on all its parameters, so all are included.
-    #[must_use]
     pub fn fingerprint(&self) -> String {
         match self {
             Self::FixedWindow(k) => format!("fw:{}", k.window_us()),
@@ -302,7 +289,6 @@ impl Kernel {
     }
 
     /// Returns the parameters that the fingerprint omits, as a suffix for it; empty if there are none.
-    #[must_use]
     pub fn numbers(&self) -> String {
         match self {
             Self::FixedWindow(k) => format!("/{}", k.limit()),
@@ -318,7 +304,6 @@ impl Kernel {
     }
 
     /// Period of the limit in microseconds; `None` for a kernel without a counter.
-    #[must_use]
     pub fn period_us(&self) -> Option<u64> {
         match self {
             Self::FixedWindow(k) => Some(k.window_us()),
@@ -334,7 +319,6 @@ impl Kernel {
 
     /// Returns the most units that a counter holds, also above the limit: costs that go further are cut off. Only
     /// windows that end at a fixed time keep all.
-    #[must_use]
     pub fn most_recorded(&self) -> u64 {
         match self {
             Self::FixedWindow(_) | Self::CalendarWindow(_) => MAX_UNITS,
@@ -347,7 +331,6 @@ impl Kernel {
 
     /// Returns the largest cost that can ever fit. For the kernel of a limit this is
     /// [`LimitSpec::capacity`](crate::LimitSpec::capacity), except that a blocked limit has 0.
-    #[must_use]
     pub fn max_cost(&self) -> u64 {
         match self {
             Self::FixedWindow(k) => k.limit(),
@@ -363,7 +346,6 @@ impl Kernel {
 
     /// Returns the units used at `now_us`, also those above the limit; 0 for a kernel without a counter, and for the
     /// reading of another kernel.
-    #[must_use]
     pub fn used(&self, reading: &CounterReading, now_us: u64) -> u64 {
         let used = match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.count),
@@ -382,7 +364,6 @@ impl Kernel {
 
     /// Returns start and end of a reading's window, microseconds since the epoch; `None` for a kernel without fixed
     /// windows.
-    #[must_use]
     pub fn window_us(&self, reading: &CounterReading) -> Option<(u64, u64)> {
         match self {
             Self::FixedWindow(k) => {
@@ -402,7 +383,6 @@ impl Kernel {
     /// of the last refill or log entry. For GCRA it is the TAT before the grant, or the time of the grant if that was
     /// later. `None` for a kernel without a counter, for the reading of another kernel, and for slots, which
     /// [`Charge::grant`](crate::Charge::grant) returns.
-    #[must_use]
     pub fn grant(&self, reading: &CounterReading, units: u64) -> Option<Grant> {
         let id = match self {
             Self::FixedWindow(_) => reading.window().map(|state| state.index),
@@ -418,7 +398,6 @@ impl Kernel {
     }
 
     /// Returns `true` if an undo with this cost returned units, judging by the counter after it.
-    #[must_use]
     pub fn has_returned(&self, reading: &CounterReading, attempt: Attempt) -> bool {
         let Some(undo) = Undo::from_attempt(attempt) else { return false };
         let returned = match self {
@@ -446,7 +425,6 @@ impl Kernel {
     }
 
     /// Returns `false` for an undo that finds nothing to return: the store then leaves the counter alone.
-    #[must_use]
     pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
         let Some(undo) = Undo::from_attempt(attempt) else { return true };
         match self {

@@ -18,7 +18,6 @@ impl Kernel {
     ///
     /// The result never grows with time, and an ended place is lost: keep the smallest result so far.
     /// 0 for a sliding log, a queue, slots and a blocked limit, and for the reading of another kernel.
-    #[must_use]
     pub fn usable_units(&self, granted: &CounterReading, now_us: u64) -> u64 {
         if let Self::Gcra(k) = self {
             return granted.tat().map_or(0, |tat| k.places_after(tat, now_us));
@@ -29,7 +28,6 @@ impl Kernel {
 
     /// Returns when the place that all units of a grant share ends, in microseconds since the epoch. `None` if each
     /// unit occupies its own place, or cannot be spent later.
-    #[must_use]
     pub fn place_end_us(&self, granted: &CounterReading) -> Option<u64> {
         match self {
             Self::FixedWindow(k) => granted.window().map(|state| k.end_us(state)),
@@ -42,7 +40,6 @@ impl Kernel {
 
     /// Returns the reading without `units` that were taken but not spent, for reports. They were granted in the
     /// window or interval of the reading.
-    #[must_use]
     pub fn given_back(&self, mut reading: CounterReading, units: u64) -> CounterReading {
         match &mut reading {
             CounterReading::Window(WindowState { count: used, .. })

@@ -26,13 +26,11 @@ pub struct Charge {
 impl Charge {
     /// `true` if the verdict on the request does not change what this charge records: it is postpaid, or a peek. It
     /// takes effect before the request's next charge is decided.
-    #[must_use]
     pub fn is_independent(&self) -> bool {
         self.charging == Charging::Postpaid || !self.cost.changes_counter()
     }
 
     /// Returns `true` if the store records this charge, given its own verdict and whether the request is denied.
-    #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
         if !self.cost.changes_counter() {
             return false;
@@ -44,7 +42,6 @@ impl Charge {
     }
 
     /// Returns what this charge recorded, judging by the counter after it: the slot, or [`Kernel::grant`].
-    #[must_use]
     pub fn grant(&self, reading: &CounterReading) -> Option<Grant> {
         match self.kernel {
             Kernel::Slots(_) => Some(Grant { id: self.cost.slot_id(), limit: None }),
@@ -53,7 +50,6 @@ impl Charge {
     }
 
     /// Returns the charge that releases this charge's slot.
-    #[must_use]
     pub fn release(&self) -> Self {
         let cost = Cost::undo(1, Grant { id: self.cost.slot_id(), limit: None });
         Self { cost, charging: Charging::Postpaid, role: Role::Settle, ..self.clone() }
@@ -61,7 +57,6 @@ impl Charge {
 
     /// `true` if the charge is over its limit whatever its counter: the limit is 0, or the cost exceeds what can ever
     /// fit.
-    #[must_use]
     pub fn never_fits(&self) -> bool {
         // An unused counter has the most room, and the same room at any time.
         self.kernel.verdict(None, Attempt { now_us: 0, cost: self.cost }) == Verdict::Over
@@ -223,7 +218,6 @@ impl Charges {
 
     /// Returns the index of the charge that determines the counter's state after the request: the last one with the
     /// same key as `index`. All settles come before it.
-    #[must_use]
     pub fn last_on_counter(&self, index: usize) -> usize {
         if !self.has_repeated_keys {
             return index;
@@ -235,7 +229,6 @@ impl Charges {
 
     /// Adds up the costs of this charge and of all earlier charges on its counter. A check after takes needs one unit
     /// more than they take.
-    #[must_use]
     pub(crate) fn cost_so_far(&self, index: usize) -> Cost {
         let (key, charge) = self.get(index);
         if !self.has_repeated_keys {
@@ -277,7 +270,6 @@ impl Charges {
 
     /// # Panics
     /// If `index` is not below [`Charges::len`].
-    #[must_use]
     pub fn get(&self, index: usize) -> (&str, &Charge) {
         let keyed = &self.charges[index];
         (self.key_text(&keyed.key), &keyed.charge)
@@ -285,34 +277,28 @@ impl Charges {
 
     /// # Panics
     /// If `index` is not below [`Charges::len`].
-    #[must_use]
     pub fn charge(&self, index: usize) -> &Charge {
         &self.charges[index].charge
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.charges.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.charges.is_empty()
     }
 
     /// `true` if no charge has a counter.
-    #[must_use]
     pub fn need_no_store(&self) -> bool {
         self.values().all(|charge| !charge.kernel.has_counter())
     }
 
-    #[must_use]
     pub fn quota_groups(&self) -> u16 {
         self.quota_groups
     }
 
     /// The connection of the request.
-    #[must_use]
     pub fn caller(&self) -> Caller {
         self.caller
     }
@@ -327,7 +313,6 @@ impl Charges {
     }
 
     /// `true` if the request is denied whatever the verdicts.
-    #[must_use]
     pub fn is_known_denied(&self) -> bool {
         self.is_known_denied
     }
@@ -340,13 +325,11 @@ impl Charges {
 
     /// `true` if a charge may use units that this process borrowed. `false` for a request that is known to be denied,
     /// or that contains settles or several charges with one key.
-    #[must_use]
     pub fn has_leased(&self) -> bool {
         self.has_leased && !self.is_known_denied && !self.has_repeated_keys && !self.has_settles()
     }
 
     /// `true` if the charge at `index` may use units that this process borrowed, if [`Charges::has_leased`].
-    #[must_use]
     pub fn is_leased(&self, index: usize) -> bool {
         let KeyedCharge { charge, is_leased, .. } = &self.charges[index];
         *is_leased && !charge.cost.is_refund() && charge.role != Role::Booked
@@ -354,7 +337,6 @@ impl Charges {
 
     /// Selects charges and changes them by `map`, for a store that decides only these. `map` gets the index of each
     /// charge. Charges with the same key stay separate, and none may use units taken ahead.
-    #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
         let mut mapped = Self { text, charges, ..*self };
@@ -370,7 +352,6 @@ impl Charges {
     ///
     /// A request is denied if [`Charges::set_denied`] was called, if an enforcing charge is over, or if there are quota
     /// groups and each has a charge that is over. `is_over` answers for the charge at an index.
-    #[must_use]
     pub fn is_denied(&self, is_over: impl Fn(usize) -> bool) -> bool {
         if self.is_known_denied {
             return true;
@@ -389,19 +370,16 @@ impl Charges {
 
     /// `true` if the request is denied whatever its counters: by [`Charges::set_denied`], or by charges that never fit
     /// ([`Charge::never_fits`]).
-    #[must_use]
     pub fn is_certainly_denied(&self) -> bool {
         self.is_denied(|index| self.charge(index).never_fits())
     }
 
     /// `true` if there are settles, which a store decides one by one ([`Charges::parts`]).
-    #[must_use]
     pub fn has_settles(&self) -> bool {
         self.values().any(|charge| charge.role == Role::Settle)
     }
 
     /// The parts that a store gets one by one: each settle, then all other charges together.
-    #[must_use]
     pub fn parts(&self) -> Vec<ChargesPart> {
         let is_settle = |index: usize| self.charge(index).role == Role::Settle;
         let (settles, others): (Vec<_>, Vec<_>) = (0..self.len()).partition(|&index| is_settle(index));

@@ -211,7 +211,7 @@ fn push_answers<'n>(
     size: u16,
     reply: &'n [i64],
 ) -> Option<&'n [i64]> {
-    let width = request.reply_width();
+    let width = request.reply_width;
     let Some(rule) = request.repeat_rule().filter(|_| size > 1) else {
         let (answer, rest) = reply.split_at_checked(width)?;
         answers.push(answer.into());

@@ -41,26 +41,22 @@ impl Script {
     }
 
     /// File name without `.lua`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The source that servers execute, byte for byte. It starts with a comment that describes `KEYS`, `ARGV` and the
     /// reply.
-    #[must_use]
     pub fn text(&self) -> &'static str {
         self.text
     }
 
     /// SHA1 of the source as 40 hexadecimal digits, by which `EVALSHA` refers to the script.
-    #[must_use]
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
 
     /// Returns what the script decides: the first sentence of its source.
-    #[must_use]
     pub fn purpose(&self) -> String {
         let comment =
             self.text.lines().map_while(|line| line.strip_prefix("-- ")).collect::<Vec<_>>().join(" ");
@@ -78,7 +74,6 @@ pub(super) fn plain(kernel: &KernelLayout) -> Option<&'static Script> {
     PLAIN.get(usize::from(kernel.number).checked_sub(1)?)?.as_ref()
 }
 
-#[must_use]
 pub fn script_sha1() -> &'static str {
     BATCH.sha1()
 }

@@ -1,17 +1,12 @@
 //! Tests that the later of two rows for one value wins, both in the service's table of tiers and when one request is
 //! explained with line numbers.
 
-use std::fs;
-
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Limit, LimitSpec, LiveRows, NodeSpec, Period, Plan,
-    Request, RuleSet, RuleSpec, Tier, Unit, ValueHashing,
+    Algorithm, Caller, Descriptor, DomainSpec, Limit, LimitSpec, LiveRows, NodeSpec, Period, Plan, Request,
+    RuleSet, RuleSpec, Tier, Unit, ValueHashing,
 };
 
 use super::*;
-
-/// 2026-11-24T00:00:00Z.
-const NOW_US: u64 = 1_795_478_400_000_000;
 
 #[test]
 fn a_later_row_counts_for_the_service_and_for_one_request() {
