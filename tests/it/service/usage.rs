@@ -311,7 +311,7 @@ fn model(count: u64) -> Vec<(String, u64)> {
     (0..count).map(|n| (format!("c,\"{n}"), 1 + n * 7_919 % 9_973)).collect()
 }
 
-/// Compares lists over some thousand counters with a model.
+/// Compares lists with a model: `count` customers with ten counters each.
 pub(crate) fn check_list(plan: Plan, count: u64) -> Ratelimitd {
     let admin = token_file("4dmin");
     let token = admin.path().to_string_lossy().into_owned();

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Ended, Simulation, open_page};
+use super::{Ended, Simulation, show_page};
+use crate::support::chromium::{Chromium, Colors};
 
 const T0_US: u64 = 1_776_284_220_000_000;
 const MAP: &str = "
@@ -153,13 +154,15 @@ fn the_denials_are_compared_before_all_decisions() {
         ),
         (one_second(&[("a", 10, 0)]), "Nothing to compare: no denial is recorded, and none is made."),
     ];
+    let mut browser = Chromium::start(Colors::Light);
     for (log, sentence) in table {
         let simulation = Simulation::new(&rules("fixed_window", 10)).map(MAP).log("a.json", log);
         let html = simulation.path("page.html").display().to_string();
         let simulation = simulation.with(&["--format", "json", "--report", &html]);
         let ended = simulation.succeed();
         assert!(ended.stdout.contains(sentence), "{sentence}\n{}", ended.stdout);
-        let method = open_page(Path::new(&html)).texts(".method").remove(0);
+        show_page(&mut browser, Path::new(&html));
+        let method = browser.texts(".method").remove(0);
         assert!(method.contains(sentence), "{method}");
     }
     let simulation = Simulation::new(&rules("fixed_window", 10)).map(MAP);

@@ -1,6 +1,7 @@
 //! The bounds of a pull request.
 
-use super::{Ended, RULES, Simulation, open_page};
+use super::{Ended, RULES, Simulation, show_page};
+use crate::support::chromium::{Chromium, Colors};
 
 const MAP: &str = "domain: edge\ndescriptors:\n  - - { key: remote_address, from: remote_addr }\n";
 /// The rules without the one that no log meets.
@@ -45,7 +46,7 @@ fn a_broken_bound_ends_with_code_3_and_names_the_rule() {
 }
 
 /// Checks that each bound ends with code 2 and this line on standard error, and that `--allow-unmet` accepts it.
-fn is_not_tested(simulate: impl Fn() -> Simulation, reason: &str) {
+fn is_not_tested(browser: &mut Chromium, simulate: impl Fn() -> Simulation, reason: &str) {
     for bound in [&["--max-denied", "100%"], &["--max-keys-hit", "1000"]] {
         let simulation = simulate().with(bound);
         let html = simulation.path("page.html").display().to_string();
@@ -53,8 +54,8 @@ fn is_not_tested(simulate: impl Fn() -> Simulation, reason: &str) {
         let Ended { code, stderr, report, .. } = simulation.run();
         assert_eq!((code, stderr), (2, format!("{reason}; --allow-unmet accepts that\n")), "{bound:?}");
         assert_eq!(report["untested"], serde_json::json!([reason]));
-        let shown = open_page(&simulation.path("page.html")).texts(".bounds li:last-child");
-        assert_eq!(shown, [format!("not tested{reason}")]);
+        show_page(browser, &simulation.path("page.html"));
+        assert_eq!(browser.texts(".bounds li:last-child"), [format!("not tested{reason}")]);
         let accepted = simulation.with(&["--allow-unmet"]).succeed();
         assert_eq!(accepted.stderr, "");
     }
@@ -64,12 +65,15 @@ fn is_not_tested(simulate: impl Fn() -> Simulation, reason: &str) {
 
 #[test]
 fn bounds_are_not_tested_by_an_empty_log() {
+    let mut browser = Chromium::start(Colors::Light);
     is_not_tested(
+        &mut browser,
         || Simulation::new(MET).map(MAP).log("a.log", ""),
         "no rule is tested: the log has no lines",
     );
     let keep = format!("{MAP}keep: code == 500\n");
     is_not_tested(
+        &mut browser,
         || Simulation::new(MET).map(&keep).log("a.log", log()),
         "no rule is tested: the map's `keep` leaves out all 10 lines",
     );
@@ -77,8 +81,10 @@ fn bounds_are_not_tested_by_an_empty_log() {
 
 #[test]
 fn bounds_are_not_tested_by_a_map_of_another_domain() {
+    let mut browser = Chromium::start(Colors::Light);
     let map = MAP.replace("edge", "shop");
     is_not_tested(
+        &mut browser,
         || Simulation::new(MET).map(&map).log("a.log", log()),
         "no rule of the domain edge is tested: the map sends the domain shop",
     );
@@ -86,8 +92,10 @@ fn bounds_are_not_tested_by_a_map_of_another_domain() {
 
 #[test]
 fn bounds_are_not_tested_if_no_line_has_the_field_of_a_descriptor() {
+    let mut browser = Chromium::start(Colors::Light);
     let hop = MAP.replace("remote_addr }", "remote_addr, take: trusted-hop 2 }");
     is_not_tested(
+        &mut browser,
         || Simulation::new(MET).map(&hop).log("a.log", log()),
         "no rule is tested: the map sends no remote_address: no line has a trusted-hop 2 in remote_addr",
     );
@@ -96,10 +104,12 @@ fn bounds_are_not_tested_if_no_line_has_the_field_of_a_descriptor() {
         format!("{MET}  - {{ key: api_key, rate_limit: {{ unit: second, requests_per_unit: 1 }} }}\n");
     let user = format!("{MAP}  - - {{ key: api_key, from: remote_user }}\n");
     is_not_tested(
+        &mut browser,
         || Simulation::new(&rules).map(&user).log("a.log", log()),
         "edge.api_key is not tested: the map sends no api_key: no line has a value in remote_user",
     );
     is_not_tested(
+        &mut browser,
         || Simulation::new(&rules).map(MAP).log("a.log", log()),
         "edge.api_key is not tested: the map sends no api_key",
     );
@@ -107,11 +117,13 @@ fn bounds_are_not_tested_if_no_line_has_the_field_of_a_descriptor() {
 
 #[test]
 fn bounds_are_not_tested_on_a_rule_that_no_request_meets() {
+    let mut browser = Chromium::start(Colors::Light);
     let rules = format!(
         "{MET}  - {{ key: path, value: /login, rate_limit: {{ unit: second, requests_per_unit: 1 }} }}\n"
     );
     let path = format!("{MAP}  - - {{ key: path, from: path }}\n");
     is_not_tested(
+        &mut browser,
         || Simulation::new(&rules).map(&path).log("a.log", log()),
         "edge.path_/login is not tested: no request matched it",
     );

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{Simulation, open_page};
+use super::{Simulation, show_page};
+use crate::support::chromium::{Chromium, Colors};
 
 /// 2026-04-15T20:17:00Z.
 const T0_S: u64 = 1_776_284_220;
@@ -79,13 +80,15 @@ fn limits_shorter_than_ten_steps_of_the_clock_are_marked() {
 
 #[test]
 fn the_page_shows_the_path_of_a_rule_beside_a_name_alone() {
-    let page = |rules: &str| {
+    let mut browser = Chromium::start(Colors::Light);
+    let mut page = |rules: &str| {
         let simulation = Simulation::new(rules).map(MAP);
         let html = simulation.path("page.html");
         let log: String = (0..5).map(|second| line(second, "a", 200)).collect();
         let simulation = simulation.log("a.json", log).with(&["--report", &html.display().to_string()]);
         simulation.succeed();
-        open_page(&html).texts(".limit-text").remove(0)
+        show_page(&mut browser, &html);
+        browser.texts(".limit-text").remove(0)
     };
     assert_eq!(page(RULES), "d.user · 2 per 1 min, fixed_window");
     assert_eq!(page(&RULES.replace("name: users, ", "")), "2 per 1 min, fixed_window");

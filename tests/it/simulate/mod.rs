@@ -52,8 +52,14 @@ pub(crate) struct Ended {
 
 /// Opens the page of a simulation, as its script draws it.
 fn open_page(html: &Path) -> Chromium {
-    let html = std::fs::read_to_string(html).expect("a page");
-    Chromium::open(&html, Colors::Light)
+    let mut browser = Chromium::start(Colors::Light);
+    show_page(&mut browser, html);
+    browser
+}
+
+/// Opens the page of a simulation in place of the one before.
+fn show_page(browser: &mut Chromium, html: &Path) {
+    browser.show(&std::fs::read_to_string(html).expect("a page"));
 }
 
 impl Simulation {

@@ -36,21 +36,36 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Writes `html` to a file and opens it, as a user opens a report from disk.
+    /// Opens this page, as a user opens a report from disk.
     pub fn open(html: &str, colors: Colors) -> Self {
-        let directory = TempDir::new().expect("a temporary directory");
-        let page = directory.path().join("report.html");
-        std::fs::write(&page, html).expect("a page");
-        Self::navigate(directory, &format!("file://{}", page.display()), colors)
+        let mut browser = Self::start(colors);
+        browser.show(html);
+        browser
     }
 
     /// Opens a page of a server.
     pub fn open_url(url: &str, colors: Colors) -> Self {
-        Self::navigate(TempDir::new().expect("a temporary directory"), url, colors)
+        let mut browser = Self::start(colors);
+        browser.navigate(url);
+        browser
     }
 
-    fn navigate(directory: TempDir, url: &str, colors: Colors) -> Self {
-        let mut browser = Self::start(directory);
+    /// Writes `html` to a file and opens it in place of the page before.
+    pub fn show(&mut self, html: &str) {
+        let page = self.directory.path().join("report.html");
+        std::fs::write(&page, html).expect("a page");
+        self.navigate(&format!("file://{}", page.display()));
+    }
+
+    fn navigate(&mut self, url: &str) {
+        self.events.clear();
+        self.call("Page.navigate", json!({"url": url}));
+        self.wait_for("Page.loadEventFired");
+    }
+
+    /// Starts a browser without a page.
+    pub fn start(colors: Colors) -> Self {
+        let mut browser = Self::spawn(TempDir::new().expect("a temporary directory"));
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attached =
             browser.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
@@ -62,12 +77,10 @@ impl Chromium {
         let scheme = if colors == Colors::Dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         browser.call("Emulation.setEmulatedMedia", json!({"features": features}));
-        browser.call("Page.navigate", json!({"url": url}));
-        browser.wait_for("Page.loadEventFired");
         browser
     }
 
-    fn start(directory: TempDir) -> Self {
+    fn spawn(directory: TempDir) -> Self {
         let program = program();
         // Chromium's sandbox does not run as root, as which many containers run. It opens only the file of the test.
         let flags = [

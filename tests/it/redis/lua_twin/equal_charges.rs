@@ -1,6 +1,7 @@
 //! Charges leave the same counters, with the same expiry, in whatever way they are decided: equal charges of one batch
 //! together or one by one, and a charge alone or in a batch.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use ::base::clock::monotonic;
@@ -30,16 +31,15 @@ fn with_peeks(sequence: &Sequence) -> Sequence {
 /// What Redis has of a counter: its state, and the time in milliseconds after which it expires.
 pub(super) type StoredCounter = (Option<Vec<u8>>, i64);
 
-/// The counters of a case.
-pub(super) fn counters(fixture: &Fixture, case: u64) -> Vec<StoredCounter> {
+/// The counters of these cases.
+pub(super) fn counters(fixture: &Fixture, cases: Range<u64>) -> Vec<StoredCounter> {
     let prefix = RedisOptions::default().key_prefix;
-    let keys = (0..4).map(|counter| format!("{prefix}{case}/{counter}"));
-    let run = |words: &[&str]| fixture.redis.run::<redis::Value>(words).expect("Redis answers");
-    keys.map(|key| {
-        let state = redis::from_redis_value(run(&["DUMP", &key])).expect("bytes");
-        (state, redis::from_redis_value(run(&["PTTL", &key])).expect("a number"))
-    })
-    .collect()
+    let mut reads = redis::pipe();
+    for key in cases.flat_map(|case| (0..4).map(move |counter| format!("{case}/{counter}"))) {
+        let key = format!("{prefix}{key}");
+        reads.cmd("DUMP").arg(&key).cmd("PTTL").arg(&key);
+    }
+    reads.query(&mut *fixture.connection.borrow_mut()).expect("a state and a number for each counter")
 }
 
 /// Decides the sequence twice, the second time one by one, and compares what is in Redis then.
@@ -47,7 +47,8 @@ fn compare_counters(fixture: &Fixture, sequence: &Sequence, case: u64) -> Result
     let started = monotonic();
     fixture.check_steps(&expected_steps(sequence, 2 * case))?;
     fixture.check_steps(&expected_steps(&with_peeks(sequence), 2 * case + 1))?;
-    let (together, apart) = (counters(fixture, 2 * case), counters(fixture, 2 * case + 1));
+    let of = |case| counters(fixture, case..case + 1);
+    let (together, apart) = (of(2 * case), of(2 * case + 1));
     assert_same_counters(&together, &apart, started)
 }
 

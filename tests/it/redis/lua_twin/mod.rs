@@ -109,6 +109,7 @@ struct Fixture {
     redis: Redis,
     runtime: Runtime,
     client: RefCell<ReplayClient>,
+    connection: RefCell<redis::Connection>,
 }
 
 impl Fixture {
@@ -117,7 +118,9 @@ impl Fixture {
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
         let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis answers");
-        Self { redis, runtime, client: RefCell::new(client) }
+        let connection = redis::Client::open(redis.url()).and_then(|client| client.get_connection());
+        let connection = RefCell::new(connection.expect("Redis listens"));
+        Self { redis, runtime, client: RefCell::new(client), connection }
     }
 
     fn check_steps(&self, steps: &[Step]) -> Result<(), TestCaseError> {

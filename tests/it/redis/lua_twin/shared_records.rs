@@ -91,9 +91,8 @@ fn compare_callers(fixture: &Fixture, callers: &Callers, case: u64) -> Result<()
     let started = monotonic();
     fixture.check_steps(&callers.steps(2 * case))?;
     fixture.check_steps(&one_by_one(callers.steps(2 * case + 1)))?;
-    let stored = |case| (0..CALLERS).flat_map(move |caller| counters(fixture, case * CALLERS + caller));
-    let (together, apart): (Vec<_>, Vec<_>) = (stored(2 * case).collect(), stored(2 * case + 1).collect());
-    assert_same_counters(&together, &apart, started)
+    let stored = |case| counters(fixture, case * CALLERS..(case + 1) * CALLERS);
+    assert_same_counters(&stored(2 * case), &stored(2 * case + 1), started)
 }
 
 fn compare_kernels(kernels: impl Strategy<Value = Kernel>, most: usize) {
@@ -131,14 +130,12 @@ fn requests_that_share_a_record_do_not_take_foreign_values_for_counters() {
     let texts = [Vec::new(), vec![1; 7], too_long].into_iter();
     let texts: Vec<_> = texts.chain(out_of_range.map(|number| number.to_le_bytes().to_vec())).collect();
     let (fixture, prefix) = (Fixture::start(), RedisOptions::default().key_prefix);
-    let mut connection =
-        redis::Client::open(fixture.redis.url()).expect("a URL").get_connection().expect("Redis listens");
     for kernel in kernels {
         let key = |number: usize| format!("foreign/{kernel}/{number}");
         for (number, text) in texts.iter().enumerate() {
             let mut set = redis::cmd("SET");
             set.arg(format!("{prefix}{}", key(number))).arg(text).arg("PX").arg(1_000_000);
-            set.exec(&mut connection).expect("Redis stores it");
+            set.exec(&mut *fixture.connection.borrow_mut()).expect("Redis stores it");
         }
         let mut model = Model::default();
         let steps = [START_US, START_US + 1, START_US + 2].map(|now_us| {
