@@ -3,14 +3,11 @@
 use super::*;
 use crate::support::redis::sentinel::{MASTER, Monitored, SENTINEL_PASSWORD};
 
-/// What home charged to the hot key, as far as the regions heard: borrowed units, and calls that home decided. Without
-/// what it got back, which the replica may have heard or not.
+/// Grows by at least what home charges to the hot key: borrowed units, and admitted calls, some of which home decided.
+/// What home got back is not subtracted, since the replica may have heard of it or not.
 fn charged(regions: &[&Region]) -> u64 {
-    let of = |region: &&Region| {
-        let borrowed = region.metric("ratelimitd_lease_units_total{event=\"granted\",place=\"window\"} ");
-        borrowed + region.admitted().saturating_sub(region.leases("decisions"))
-    };
-    regions.iter().map(of).sum()
+    let borrowed = "ratelimitd_lease_units_total{event=\"granted\",place=\"window\"} ";
+    regions.iter().map(|region| region.metric(borrowed) + region.admitted()).sum()
 }
 
 /// The replica may lack the last charges. Units of all other charges stay within the limit.
