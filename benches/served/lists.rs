@@ -55,8 +55,11 @@ pub fn run(program: Program<'_>, ratelimitctl: &Path, duration: Duration, rounds
         let scenario = Scenario { server, ..SCENARIO };
         let service = Listed::start(program, &scenario, &redis);
         let load = scenario.load(vec![service.served.address], "bench", duration);
-        load::generate(&Load { duration: Duration::from_millis(500), ..load.clone() });
+        let warm_up = || load::generate(&Load { duration: Duration::from_secs(2), ..load.clone() });
+        warm_up();
         redis.command(&["EVAL", COPY, "0", &COUNTERS.to_string()]);
+        // Redis did not answer meanwhile, which opens breakers.
+        warm_up();
         let mut measured = [Rounds::default(), Rounds::default()];
         for _ in 0..rounds.max(LEAST_ROUNDS) {
             measured[0].add(&load::generate(&load));
