@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::clock::Clock;
+use base::ticks;
 use engine::algorithm::Kernel;
 use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::table::{Leases, SWEEP_US};
@@ -40,8 +40,7 @@ pub struct Lender<S, C> {
 impl<S: Store, C: Clock> Lender<S, C> {
     /// Runs until `stop`, or until the layer is dropped. Then returns all units, within a second.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(Duration::from_micros(SWEEP_US));
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = ticks(Duration::from_micros(SWEEP_US));
         let Self { below, leases, clock, asks } = &mut self;
         let (below, leases, clock) = (&*below, &*leases, &*clock);
         let run = |errand| run(below, leases, clock, errand);

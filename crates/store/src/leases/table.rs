@@ -33,8 +33,8 @@ const REFUSED_US: u64 = 200_000;
 /// and never returned.
 const FAILED_US: u64 = 1_000_000;
 
-/// What became of borrowed units since startup. When nothing is under way, the others and what is held add up to
-/// `granted`.
+/// Borrowed units since startup. While no call is in flight, `granted` equals `spent` + `returned` + `lapsed` + the
+/// units held now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeasedUnits {
     pub granted: u64,
@@ -60,9 +60,9 @@ pub struct LeaseStats {
     pub keys: u64,
     /// Units that are held now.
     pub held: u64,
-    /// Of counters whose units end together, in windows or intervals.
+    /// Units of windows and interval buckets: all units of a window end with it.
     pub windows: LeasedUnits,
-    /// Of GCRA, whose units end one by one: some lapse in any case.
+    /// Units of GCRA limits: each ends at its own time, so some lapse even if nothing is wrong.
     pub gcra: LeasedUnits,
     pub asks_granted: u64,
     pub asks_refused: u64,
