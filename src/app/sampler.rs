@@ -84,6 +84,7 @@ impl Sampler {
             breakers_open: redis.nodes.iter().filter(is_open).count(),
             deny_hits: redis.denials.as_ref().map_or(0, |stats| stats.hits),
             deny_keys: redis.denials.as_ref().map_or(0, |stats| stats.keys),
+            leases: self.stores.leases_by_limit(),
             evictions,
             server: server_text(&redis),
             last_outage: redis.last_outage.map(|outage| LastOutage {

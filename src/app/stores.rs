@@ -1,16 +1,18 @@
 //! Creates the process's stores and their layers, and holds what the workers share.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::clock::{BootClock, Clock, MonotonicClock, SystemClock};
+use engine::LimitId;
 use parking_lot::Mutex;
 use store::availability::Availability;
 use store::breaker::BreakerState;
 use store::deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 use store::fallback::{Fallback, Local};
-use store::leases::{LeaseStats, Leased, Leases};
+use store::leases::{BorrowedUnits, LeaseStats, Leased, Leases};
 use store::memory::{MemoryStats, MemoryStore};
 use store::observer::{NoopObserver, Observed};
 use store::redis::{
@@ -190,6 +192,11 @@ impl Stores {
         if let Some((denials, _)) = &self.local.denials {
             denials.purge();
         }
+    }
+
+    /// What this process borrowed of each limit.
+    pub(super) fn leases_by_limit(&self) -> HashMap<LimitId, BorrowedUnits> {
+        self.local.leases.by_limit()
     }
 
     /// Drops the units that this process holds: a restarted server may not remember their charges.

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use base::with_commas;
-use engine::{Algorithm, Limit, Quantity, Rule, RuleSet, Scope};
+use engine::{Algorithm, Limit, LimitId, Quantity, Rule, RuleSet, Scope};
+use store::leases::BorrowedUnits;
 
 use super::limits::LimitName;
+use super::live::counted;
 use super::state::{ConsoleRule, RuleName};
 
 /// Further limits with the same label are only counted.
@@ -30,6 +32,8 @@ pub(super) struct CatalogRow {
     rule: Option<Arc<Rule>>,
     /// The first limits with different texts.
     limits: Vec<Arc<Limit>>,
+    /// All limits of the current rules.
+    ids: Vec<LimitId>,
 }
 
 impl Catalog {
@@ -40,11 +44,12 @@ impl Catalog {
         }
         self.rules = Arc::downgrade(rules);
         let before = std::mem::take(&mut self.rows);
-        for (rule, limit) in counted(rules) {
+        for (rule, limit) in counted_limits(rules) {
             let name = (Arc::clone(&rule.domain), Arc::clone(&limit.label));
             let known = before.get(&name).map(|row| row.id);
             let row = self.row(name, known);
             row.rule.get_or_insert_with(|| Arc::clone(rule));
+            row.ids.push(limit.id);
             let has_other_text = |known: &Arc<Limit>| rate(known) != rate(limit);
             if row.limits.len() < MOST_TEXTS && row.limits.iter().all(has_other_text) {
                 row.limits.push(Arc::clone(limit));
@@ -67,7 +72,7 @@ impl Catalog {
         self.rows.entry(name).or_insert_with(|| {
             let id = known.unwrap_or(self.next_id);
             self.next_id = self.next_id.wrapping_add(u32::from(known.is_none()));
-            CatalogRow { id, rule: None, limits: Vec::new() }
+            CatalogRow { id, rule: None, limits: Vec::new(), ids: Vec::new() }
         })
     }
 }
@@ -79,8 +84,12 @@ impl CatalogRow {
         (self.limits.len() > 1).then(|| rate(limit))
     }
 
-    /// Returns the row's texts, without counts.
-    pub(super) fn named(&self, (domain, label): &LimitName) -> ConsoleRule {
+    /// Returns the row's texts, without counts. `leases`: what the process borrowed of each limit.
+    pub(super) fn named(
+        &self,
+        (domain, label): &LimitName,
+        leases: Option<&HashMap<LimitId, BorrowedUnits>>,
+    ) -> ConsoleRule {
         let named = |limit: String, kind: &str| ConsoleRule {
             id: self.id,
             shown: RuleName {
@@ -100,17 +109,19 @@ impl CatalogRow {
             false => "enforced",
         };
         let rates: Vec<_> = self.limits.iter().map(|limit| rate(limit)).collect();
+        let mut borrowed = BorrowedUnits::default();
+        self.ids.iter().filter_map(|id| leases?.get(id)).for_each(|&of_limit| borrowed += of_limit);
         ConsoleRule {
             path: Some(rule.path_in_domain().to_owned()),
             name: first.name().to_owned(),
-            how: how(first),
+            how: how(first, borrowed),
             ..named(rates.join(" / "), kind)
         }
     }
 }
 
 /// Returns the counted limits, each with its rule.
-fn counted(rules: &RuleSet) -> impl Iterator<Item = (&Arc<Rule>, &Arc<Limit>)> {
+fn counted_limits(rules: &RuleSet) -> impl Iterator<Item = (&Arc<Rule>, &Arc<Limit>)> {
     let all = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
     all.filter(|(_, limit)| limit.quantity != Quantity::Unlimited)
 }
@@ -125,8 +136,8 @@ fn rate(limit: &Limit) -> String {
     }
 }
 
-/// Returns how a limit counts, and which Redis counts it.
-fn how(limit: &Limit) -> String {
+/// Returns how a limit counts, which Redis counts it, and what this process borrowed of it.
+fn how(limit: &Limit, borrowed: BorrowedUnits) -> String {
     let spec = &limit.spec;
     let mut how = spec.algorithm.name().to_owned();
     if let Some(burst) = spec.burst.filter(|_| spec.algorithm.has_burst()) {
@@ -135,8 +146,12 @@ fn how(limit: &Limit) -> String {
     if spec.scope == Scope::Global {
         how += ", at home for all regions";
     }
-    if spec.is_leased() {
-        how += ", leased";
+    match borrowed {
+        BorrowedUnits { keys: 0, .. } if spec.is_leased() => how += ", leased",
+        BorrowedUnits { keys: 0, .. } => {}
+        BorrowedUnits { keys, held } => {
+            how += &format!(", leased here: {}, {} held", counted(keys, "key"), counted(held, "unit"));
+        }
     }
     how
 }

@@ -67,7 +67,7 @@ fn words<'n>(counts: impl IntoIterator<Item = (&'n str, u64)>) -> Vec<String> {
     some.map(|(noun, rows)| counted(rows, noun)).collect()
 }
 
-fn counted(rows: u64, noun: &str) -> String {
+pub(super) fn counted(rows: u64, noun: &str) -> String {
     let plural = if rows == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", with_commas(rows))
 }

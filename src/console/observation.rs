@@ -1,9 +1,11 @@
 //! Input of the console, once a second.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::RuleSet;
+use engine::{LimitId, RuleSet};
 use serde::{Deserialize, Serialize};
+use store::leases::BorrowedUnits;
 
 use super::live::LiveObserved;
 use crate::telemetry::metrics::{CountedKeys, LimitsInForce, MetricsSample};
@@ -61,6 +63,8 @@ pub struct StoreObserved {
     /// Requests denied by the deny cache so far.
     pub deny_hits: u64,
     pub deny_keys: u64,
+    /// What this process borrowed of each limit.
+    pub leases: HashMap<LimitId, BorrowedUnits>,
     /// Counters evicted from memory so far.
     pub evictions: u64,
     /// Program, version and topology; `None` before the first answer.

@@ -1,6 +1,9 @@
 //! Builds the state that the console shows from the history.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+use engine::LimitId;
+use store::leases::BorrowedUnits;
 
 use super::History;
 use crate::console::catalog::CatalogRow;
@@ -124,6 +127,7 @@ impl History {
                 Some(RuleRow {
                     row,
                     history,
+                    leases: self.leases(),
                     asked: history.asked.rate(end),
                     denied: history.over.rate(end),
                     keys: keys.map_or(0, |keys| keys.keys.len()),
@@ -138,10 +142,14 @@ impl History {
         rows
     }
 
+    fn leases(&self) -> Option<&HashMap<LimitId, BorrowedUnits>> {
+        self.now.as_ref().map(|now| &now.store.leases)
+    }
+
     fn idle_rules(&self, used: &HashSet<u32>) -> impl Iterator<Item = ConsoleRule> {
         let mut idle: Vec<_> = self.catalog.rows.iter().filter(|(_, row)| !used.contains(&row.id)).collect();
         idle.sort_by_key(|(name, _)| *name);
-        idle.into_iter().map(|(name, row)| row.named(name))
+        idle.into_iter().map(|(name, row)| row.named(name, self.leases()))
     }
 
     fn keys(&self) -> Vec<ConsoleKey> {
@@ -226,6 +234,7 @@ impl History {
 struct RuleRow<'a> {
     row: &'a CatalogRow,
     history: &'a LimitHistory,
+    leases: Option<&'a HashMap<LimitId, BorrowedUnits>>,
     asked: f64,
     denied: f64,
     keys: usize,
@@ -243,7 +252,7 @@ impl RuleRow<'_> {
     }
 
     fn without_trends(&self) -> ConsoleRule {
-        let Self { row, history, asked, denied, keys, has_more_keys } = self;
+        let Self { row, history, leases, asked, denied, keys, has_more_keys } = self;
         ConsoleRule {
             asked: rounded(*asked),
             denied: rounded(*denied),
@@ -252,7 +261,7 @@ impl RuleRow<'_> {
             since: history.since,
             keys: *keys,
             more_keys: *has_more_keys,
-            ..row.named(&history.name)
+            ..row.named(&history.name, *leases)
         }
     }
 }

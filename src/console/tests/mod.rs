@@ -10,6 +10,7 @@ use base::clock::SystemClock;
 use engine::{Caller, Descriptor, Enforcement, Entry, HashKey, Request, RuleSet};
 use rules::{LoadOptions, load};
 use serde_json::{Value, json};
+use store::leases::BorrowedUnits;
 use store::memory::{MemoryOptions, MemoryStore};
 
 use super::mask::{masked, row_id};
@@ -189,7 +190,21 @@ async fn a_flood_of_keys_is_bounded_and_hides_no_heavy_key() {
 async fn a_rule_says_how_its_limit_counts() {
     let mut process = Observed::start(1);
     process.ask(0, "d", &[("user", "ann")]).await;
-    assert_eq!(process.second()["rules"]["list"][0]["how"], "fixed_window, leased");
+    let how = |process: &mut Observed| process.second()["rules"]["list"][0]["how"].clone();
+    assert_eq!(how(&mut process), "fixed_window, leased");
+    let rules = process.limiters[0].rulebook.rules();
+    let of_rule = |label: &str| {
+        let limit = rules.limits().iter().find(|limit| limit.name() == label).expect("a limit");
+        limit.id
+    };
+    let others = (of_rule("trial"), BorrowedUnits { keys: 7, held: 7 });
+    for (borrowed, said) in [
+        (BorrowedUnits { keys: 1, held: 2_312 }, "fixed_window, leased here: 1 key, 2,312 units held"),
+        (BorrowedUnits { keys: 4, held: 0 }, "fixed_window, leased here: 4 keys, 0 units held"),
+    ] {
+        process.store.leases = [(of_rule("per-user"), borrowed), others].into();
+        assert_eq!(how(&mut process), said);
+    }
 }
 
 #[tokio::test]

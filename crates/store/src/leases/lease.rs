@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use engine::algorithm::{Attempt, CounterReading, Kernel};
-use engine::{Charge, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Report, Verdict};
+use engine::{Charge, Charging, Cost, CounterSnapshot, DecidedBy, LimitId, Outcome, Report, Verdict};
 
 use super::lender::Errand;
 use super::sizing::{self, LEAST_UNITS, Share};
@@ -100,6 +100,7 @@ impl Portion {
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) key: Arc<str>,
+    pub(super) limit: LimitId,
     pub(super) kernel: Kernel,
     margin: ClockMargin,
     horizon_us: u64,
@@ -121,7 +122,7 @@ pub(super) struct Lease {
 impl Lease {
     /// Begins after `calls` like this charge from `since_us` on.
     pub(super) fn begin(
-        (key, charge): (&str, &Charge),
+        ((key, charge), limit): ((&str, &Charge), LimitId),
         heard: Heard,
         (calls, since_us, now_us): (u64, u64, u64),
         (longest_us, margin): (u64, ClockMargin),
@@ -130,6 +131,7 @@ impl Lease {
         let passed_us = now_us.saturating_sub(since_us);
         Self {
             key: key.into(),
+            limit,
             kernel: charge.kernel,
             margin,
             horizon_us,

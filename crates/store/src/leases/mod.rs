@@ -28,7 +28,7 @@ use self::lender::{Errand, WAITING_ASKS};
 use self::table::Contribution;
 
 pub use lender::Lender;
-pub use table::{LeaseStats, LeasedUnits, Leases};
+pub use table::{BorrowedUnits, LeaseStats, LeasedUnits, Leases};
 
 /// A store with the process's leases on top.
 #[derive(Debug)]
@@ -76,8 +76,8 @@ impl<S: Store, C: Clock + Clone> Leased<S, C> {
         let (mut portions, mut is_hot) = (Portions::new(), false);
         for (index, charged) in charges.iter().enumerate() {
             let mut found = Contribution::default();
-            if charges.is_leased(index) {
-                found = self.leases.set_aside(charged, charges.len() == 1, now_us);
+            if let Some(limit) = charges.leased(index) {
+                found = self.leases.set_aside((charged, limit), charges.len() == 1, now_us);
             }
             if let Some(ask) = found.ask {
                 self.send(ask);
@@ -116,12 +116,10 @@ impl<S: Store, C: Clock + Clone> Leased<S, C> {
                 }
                 continue;
             }
-            if !charges.is_leased(index) {
-                continue;
-            }
+            let Some(limit) = charges.leased(index) else { continue };
             let taken = charge.cost.taken() - portion.map_or(0, |portion| portion.units);
             let recorded = if charge.is_recorded(outcome.verdict, is_denied) { taken } else { 0 };
-            let (own, ask) = self.leases.hear(charged, (outcome, recorded), (sent_us, now_us));
+            let (own, ask) = self.leases.hear((charged, limit), (outcome, recorded), (sent_us, now_us));
             if let Some(ask) = ask {
                 self.send(ask);
             }

@@ -1,6 +1,7 @@
 //! The leases of a process, and the keys for which one may soon begin. All workers share them, so a process counts
 //! as one borrower.
 
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::algorithm::{Attempt, Kernel, Verdict};
-use engine::{Charge, CounterSnapshot, DecidedBy, Outcome, StoreError, is_global_key};
+use engine::{Charge, CounterSnapshot, DecidedBy, LimitId, Outcome, StoreError, is_global_key};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -50,6 +51,20 @@ impl AddAssign for LeasedUnits {
         self.spent += other.spent;
         self.returned += other.returned;
         self.lapsed += other.lapsed;
+    }
+}
+
+/// Current leases, and the units that they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BorrowedUnits {
+    pub keys: u64,
+    pub held: u64,
+}
+
+impl AddAssign for BorrowedUnits {
+    fn add_assign(&mut self, other: Self) {
+        self.keys += other.keys;
+        self.held += other.held;
     }
 }
 
@@ -195,6 +210,18 @@ impl Leases {
         sum
     }
 
+    /// What the process holds of each limit, by the rules at the last call for each key.
+    #[must_use]
+    pub fn by_limit(&self) -> HashMap<LimitId, BorrowedUnits> {
+        let mut sums = HashMap::<_, BorrowedUnits>::new();
+        for shard in self.locked() {
+            for lease in &shard.leases {
+                *sums.entry(lease.limit).or_default() += BorrowedUnits { keys: 1, held: lease.held_units() };
+            }
+        }
+        sums
+    }
+
     /// Returns a counter's units that the process borrowed and still holds.
     #[must_use]
     pub fn held(&self, key: &str) -> u64 {
@@ -233,7 +260,7 @@ impl Leases {
     /// for a key without a lease.
     pub(super) fn set_aside(
         &self,
-        (key, charge): (&str, &Charge),
+        ((key, charge), limit): ((&str, &Charge), LimitId),
         is_only: bool,
         now_us: u64,
     ) -> Contribution {
@@ -249,6 +276,8 @@ impl Leases {
         if lease.kernel != charge.kernel {
             return Contribution::default();
         }
+        // After a reload the limit can have another position.
+        lease.limit = limit;
         let units = stats.of(&charge.kernel);
         units.lapsed += lease.lapse(now_us);
         let portion = lease.set_aside(charge, now_us);
@@ -280,7 +309,7 @@ impl Leases {
     /// is hot. Returns the units that the process can still spend, and an ask that is due.
     pub(super) fn hear(
         &self,
-        (key, charge): (&str, &Charge),
+        (charged @ (key, charge), limit): ((&str, &Charge), LimitId),
         (outcome, recorded): (&Outcome, u64),
         (sent_us, now_us): (u64, u64),
     ) -> (u64, Option<Errand>) {
@@ -294,7 +323,7 @@ impl Leases {
                 && shard.leases.len() < LEASES_PER_SHARD
             {
                 let Cell { since_us, .. } = std::mem::take(shard.cell(hash));
-                self.begin(&mut shard, hash, (key, charge), (heard, since_us, now_us));
+                self.begin(&mut shard, hash, (charged, limit), (heard, since_us, now_us));
             }
             return (0, None);
         };
@@ -317,11 +346,11 @@ impl Leases {
         &self,
         shard: &mut Shard,
         hash: u64,
-        charged: (&str, &Charge),
+        (charged, limit): ((&str, &Charge), LimitId),
         (heard, since_us, now_us): (Heard, u64, u64),
     ) {
         let calls = (HOT_CALLS, since_us, now_us);
-        let lease = Lease::begin(charged, heard, calls, (self.longest_us(charged.0), self.margin));
+        let lease = Lease::begin((charged, limit), heard, calls, (self.longest_us(charged.0), self.margin));
         shard.leases.insert_unique(hash, lease, |lease| self.hasher.hash_one(&*lease.key));
         self.began.notify_one();
     }
@@ -424,7 +453,7 @@ mod testing {
             let is_it = |lease: &Lease| *lease.key == *key && lease.kernel == kernel;
             if shard.leases.find(hash, is_it).is_none() {
                 let heard = Heard { sent_us: now_us, snapshot };
-                self.begin(&mut shard, hash, (key, &charge), (heard, now_us, now_us));
+                self.begin(&mut shard, hash, ((key, &charge), LimitId(0)), (heard, now_us, now_us));
             }
             shard.leases.find(hash, is_it).expect("a lease").errand(Cost::take(units))
         }

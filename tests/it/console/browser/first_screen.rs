@@ -86,6 +86,8 @@ fn no_text_of_the_chart_is_cut_and_its_title_is_the_time_that_it_shows(browser: 
         return [...document.querySelectorAll('#chart text')].map((text) => [text.textContent, text.getBoundingClientRect()])
             .filter(([, box]) => box.right > chart.right + 0.5 || box.left < chart.left - 0.5).map(([text]) => text);
     })()";
+    // The page draws again a moment after its size has changed.
+    browser.wait_until(&format!("{cut}.length === 0"));
     for _ in 0..3 {
         assert_eq!(browser.evaluate(cut), json!([]));
         let about = browser.texts("#about").remove(0);

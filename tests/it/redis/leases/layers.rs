@@ -9,7 +9,7 @@ use ::store::leases::{LeaseStats, Leased, Leases};
 use ::store::memory::{MemoryOptions, MemoryStore};
 use ::store::redis::RedisStore;
 use engine::algorithm::Kernel;
-use engine::{Charges, Cost, Outcomes, Store, StoreError, Verdict};
+use engine::{Charges, Cost, LimitId, Outcomes, Store, StoreError, Verdict};
 use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::sync::Mutex;
@@ -26,7 +26,7 @@ fn leasable(limit: u64) -> impl Iterator<Item = (&'static str, Kernel)> {
 
 fn leased_charge(kernel: Kernel, key: &str, cost: Cost) -> Charges {
     let mut charges = one_charge(kernel, key, cost);
-    charges.set_leased(0);
+    charges.set_leased(0, LimitId(0));
     charges
 }
 

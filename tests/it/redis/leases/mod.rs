@@ -6,6 +6,8 @@ mod layers;
 use std::fs;
 
 use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::ledger;
 use crate::redis::cluster::block_on;
@@ -95,6 +97,42 @@ async fn two_processes_admit_the_limit_and_never_more() {
         line.parse::<u64>().expect("a number")
     };
     assert_eq!(units("granted"), units("spent") + units("returned") + units("lapsed"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_says_what_is_held_of_each_limit() {
+    const TWO_LIMITS: &str = "
+domain: d
+descriptors:
+  - { key: hot, rate_limit: { unit: year, requests_per_unit: 1000000, algorithm: fixed_window, lease: auto } }
+  - { key: route, rate_limit: { unit: year, requests_per_unit: 1000000, algorithm: fixed_window, lease: auto } }
+  - { key: rare, rate_limit: { unit: year, requests_per_unit: 1000000, algorithm: fixed_window } }
+";
+    let redis = Redis::start();
+    let service = start_with(&redis, TWO_LIMITS);
+    let mut load = JoinSet::new();
+    for entry in [("hot", "x"), ("hot", "y"), ("route", "z"), ("rare", "z")] {
+        let mut rls = Rls::connect(service.grpc_port()).await;
+        load.spawn(async move {
+            loop {
+                rls.send_one("d", &[entry]).await;
+            }
+        });
+    }
+    let keys_and_units = |rules: &Value, key: &str| {
+        let is_it = |rule: &&Value| rule["path"] == key;
+        let rule = rules.as_array()?.iter().find(is_it)?;
+        let borrowed = rule["how"].as_str()?.strip_prefix("fixed_window, leased here: ")?.to_owned();
+        let (keys, units) = borrowed.split_once(", ")?;
+        Some((keys.to_owned(), units != "0 units held"))
+    };
+    wait::expect("both limits hold units", || {
+        let page = http::get(service.admin_port(), "/console/state", &[]).expect("an answer").body;
+        let rules = &serde_json::from_str::<Value>(&page).expect("JSON")["rules"]["list"];
+        let held = |keys: &str| Some((keys.to_owned(), true));
+        assert_eq!(keys_and_units(rules, "rare"), None, "{page}");
+        keys_and_units(rules, "hot") == held("2 keys") && keys_and_units(rules, "route") == held("1 key")
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -271,7 +271,7 @@ impl Plan {
             self.gives_receipt |= limit.spec.settle && !is_hold && !charge.cost.is_renewal();
             let index = self.charges.push(charge, write_key);
             if limit.spec.is_leased() && !is_hold {
-                self.charges.set_leased(index);
+                self.charges.set_leased(index, limit.id);
             }
             limits.push(PlannedLimit::new(limit, index, reserve));
             let derivations = self.derivations.iter_mut();

@@ -10,7 +10,8 @@ use std::time::Duration;
 use base::clock::{Clock, ManualClock};
 use engine::algorithm::{CounterReading, Kernel};
 use engine::{
-    Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcome, Outcomes, Role, Store, StoreError,
+    Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, LimitId, Outcome, Outcomes, Role, Store,
+    StoreError,
 };
 use futures_util::FutureExt;
 
@@ -59,7 +60,7 @@ fn request(hits: &[Hit]) -> Charges {
     for &Hit { key, kernel, cost, charging, role } in hits {
         let charge = Charge { kernel, cost, charging, role, on_store_failure: FailurePolicy::Error };
         let index = charges.push(charge, |text| text.push_str(key));
-        charges.set_leased(index);
+        charges.set_leased(index, LimitId(0));
     }
     charges
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::limit::LimitId;
 use crate::limit::algorithm::{Attempt, CounterReading, Kernel, Verdict};
 use crate::limit::cost::{Cost, Grant};
 use crate::limit::role::Role;
@@ -94,8 +95,8 @@ struct KeyedCharge {
     /// The key's range in [`Charges::text`]: one allocation holds all keys of a request.
     key: Range<u32>,
     charge: Charge,
-    /// `true` if the charge may use borrowed units.
-    is_leased: bool,
+    /// The limit, if the charge may use borrowed units.
+    leased: Option<LimitId>,
 }
 
 /// `true` if the later of two charges on one counter is merged into the earlier one: one is prepaid, or they are equal
@@ -206,7 +207,7 @@ impl Charges {
     /// Adds a charge with the key at this range of the text.
     fn add(&mut self, key: Range<u32>, charge: Charge) -> usize {
         self.count_group(charge.role);
-        self.charges.push(KeyedCharge { key, charge, is_leased: false });
+        self.charges.push(KeyedCharge { key, charge, leased: None });
         self.charges.len() - 1
     }
 
@@ -317,10 +318,10 @@ impl Charges {
         self.is_known_denied
     }
 
-    /// Lets a charge use units that this process borrowed.
-    pub fn set_leased(&mut self, index: usize) {
+    /// Lets a charge of `limit` use units that this process borrowed.
+    pub fn set_leased(&mut self, index: usize, limit: LimitId) {
         self.has_leased = true;
-        self.charges[index].is_leased = true;
+        self.charges[index].leased = Some(limit);
     }
 
     /// `true` if a charge may use units that this process borrowed. `false` for a request that is known to be denied,
@@ -329,10 +330,11 @@ impl Charges {
         self.has_leased && !self.is_known_denied && !self.has_repeated_keys && !self.has_settles()
     }
 
-    /// `true` if the charge at `index` may use units that this process borrowed, if [`Charges::has_leased`].
-    pub fn is_leased(&self, index: usize) -> bool {
-        let KeyedCharge { charge, is_leased, .. } = &self.charges[index];
-        *is_leased && !charge.cost.is_refund() && charge.role != Role::Booked
+    /// The limit of the charge at `index`, if the charge may use units that this process borrowed, and
+    /// [`Charges::has_leased`].
+    pub fn leased(&self, index: usize) -> Option<LimitId> {
+        let KeyedCharge { charge, leased, .. } = &self.charges[index];
+        leased.filter(|_| !charge.cost.is_refund() && charge.role != Role::Booked)
     }
 
     /// Selects charges and changes them by `map`, for a store that decides only these. `map` gets the index of each

@@ -228,9 +228,13 @@ fn only_hits_of_a_request_without_repeated_keys_use_borrowed_units() {
         (&[("k", &settle), ("l", &take)], false, true),
     ] {
         let (mut charges, last) = (pushed(all), all.len() - 1);
-        assert!(!charges.has_leased() && !charges.is_leased(last), "{charges:?}");
-        charges.set_leased(last);
-        assert_eq!((charges.has_leased(), charges.is_leased(last)), (has_leased, is_leased), "{charges:?}");
+        assert!(!charges.has_leased() && charges.leased(last).is_none(), "{charges:?}");
+        charges.set_leased(last, LimitId(0));
+        assert_eq!(
+            (charges.has_leased(), charges.leased(last).is_some()),
+            (has_leased, is_leased),
+            "{charges:?}"
+        );
         assert!(!charges.filter_map(|_, charge| Some(charge.clone())).has_leased(), "{charges:?}");
         charges.set_denied();
         assert!(!charges.has_leased(), "{charges:?}");
