@@ -77,7 +77,7 @@ async fn single_late_answers_are_no_outage() {
         for _ in 0..20 {
             fixture.ask().await.expect("in time");
         }
-        proxy.delay(Duration::ZERO, TIMEOUT * 23 / 20);
+        proxy.delay(Duration::ZERO, TIMEOUT * 6 / 5);
         late += usize::from(fixture.ask().await == Err(Grpc::Unavailable));
         proxy.restore();
         unready += usize::from(readyz(&fixture).status == 503);
