@@ -21,7 +21,7 @@ every_program() {
   "$1" nss_wrapper         test                              ""     libnss-wrapper          nss_wrapper ""         tools
   "$1" luac                test                              ""     lua5.1                  lua         lua        tools
   "$1" luacheck            test                              ""     lua-check               ""          luacheck   tools
-  "$1" Chromium            test                              ""     chromium                chromium    ""         tools
+  "$1" Chromium            test                              ""     chromium-headless-shell chromium    ""         tools
   "$1" Valkey              test                              ""     ""                      ""          ""         tools
   "$1" Envoy               "test check-deploy"               ""     ""                      ""          ""         tools
   "$1" valgrind            bench-instructions                ""     valgrind                valgrind    ""         bench-instructions
@@ -62,7 +62,7 @@ locate() {
       ;;
     # The names that tests/it/support/chromium.rs looks for. Printing its version would take a second.
     Chromium)
-      for alternative in chromium chromium-browser google-chrome google-chrome-stable; do
+      for alternative in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do
         ! have "$alternative" || found=yes
       done
       return
