@@ -18,7 +18,6 @@ const START: &str = "2027-02-28T23:00:00Z";
 const END: &str = "2027-03-31T22:00:00Z";
 const MONTH_LIMIT: u64 = 50_000_000;
 const ESTIMATE: u64 = 2_000;
-const REQUESTS: u64 = 12_000;
 /// Answers take up to two minutes, so the last request is earlier than this before the end.
 const LONGEST_US: u64 = 120_000_000;
 
@@ -60,10 +59,10 @@ struct Played {
 }
 
 /// Requests come in bursts, so that many run at the same time and the limit per minute denies some.
-fn play(rules: &RuleSet, store: &mut impl ReplayStore) -> Played {
+fn play(rules: &RuleSet, store: &mut impl ReplayStore, requests: u64) -> Played {
     let mut random = Random(28);
     let span_us = time_us(END) - time_us(START) - LONGEST_US;
-    let times = (0..REQUESTS).map(|number| number / 80 * (span_us / (REQUESTS / 80)));
+    let times = (0..requests).map(|number| number / 80 * (span_us / (requests / 80)));
     let mut times: Vec<u64> =
         times.map(|burst_us| time_us(START) + burst_us + random.below(60_000_000)).collect();
     times[0] = time_us(START);
@@ -95,18 +94,18 @@ fn play(rules: &RuleSet, store: &mut impl ReplayStore) -> Played {
 }
 
 /// Plays the month in one store, and replays its calls in another one. `fresh` makes an empty store.
-pub(crate) fn play_month<S: ReplayStore>(fresh: impl Fn() -> S) {
+pub(crate) fn play_month<S: ReplayStore>(requests: u64, fresh: impl Fn() -> S) {
     let (rules, _) = rules_of(&folder().join("llm-tokens.yaml"));
     let mut store = fresh();
-    let mut played = play(&rules, &mut store);
-    assert!(played.denied > REQUESTS / 50 && played.denied < REQUESTS / 2, "{} are denied", played.denied);
+    let mut played = play(&rules, &mut store, requests);
+    assert!(played.denied > requests / 50 && played.denied < requests / 2, "{} are denied", played.denied);
     // Just before the end of the month, and at its end. Nothing of the last minute is left then.
     for t_us in [time_us(END) - 1, time_us(END)] {
         played.lines.push(line(t_us, 0, None));
     }
     let mut answers = Vec::new();
-    let requests = played.lines.join("\n");
-    replay(&rules, &mut fresh(), (requests.as_bytes(), &mut answers), |_| ()).expect("answers");
+    let calls = played.lines.join("\n");
+    replay(&rules, &mut fresh(), (calls.as_bytes(), &mut answers), |_| ()).expect("answers");
     let answers: Vec<Value> =
         String::from_utf8(answers).expect("text").lines().map(|line| line.parse().expect("JSON")).collect();
     assert_eq!(answers.len(), played.lines.len());
@@ -125,5 +124,5 @@ pub(crate) fn play_month<S: ReplayStore>(fresh: impl Fn() -> S) {
 
 #[test]
 fn the_tokens_booked_in_a_month_are_the_real_ones_in_memory() {
-    play_month(MemoryReplay::new);
+    play_month(12_000, MemoryReplay::new);
 }

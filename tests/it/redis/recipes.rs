@@ -17,5 +17,5 @@ fn every_recipe_answers_its_requests_in_redis() {
 fn the_tokens_booked_in_a_month_are_the_real_ones_in_redis() {
     let redis = Redis::start();
     let access = || RedisAccess { url: redis.url(), ..RedisAccess::default() };
-    play_month(|| RedisReplay::connect(access()).expect("Redis answers"));
+    play_month(4_000, || RedisReplay::connect(access()).expect("Redis answers"));
 }

@@ -10,6 +10,7 @@ use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
+use crate::support::wait;
 
 const RULES: &str = "
 domain: d
@@ -74,9 +75,8 @@ impl DeniedClient {
 
     async fn wait_for_answers(&self, more: usize) {
         let enough = self.answers.load(Ordering::Relaxed) + more;
-        while self.answers.load(Ordering::Relaxed) < enough {
-            tokio::task::yield_now().await;
-        }
+        let has_enough = async || (self.answers.load(Ordering::Relaxed) >= enough).then_some(());
+        wait::until_async(wait::PATIENCE, has_enough).await.expect("answers to the denied client");
     }
 
     async fn end(self) {
