@@ -87,7 +87,7 @@ descriptors: [{ key: customer, rate_limit: { unit: year, requests_per_unit: 9, o
 #[test]
 fn a_list_has_the_most_used_counters_in_redis() {
     let redis = Redis::start();
-    let service = check_list(on(&redis), 300);
+    let service = check_list(on(&redis), 120);
     drop(service);
     let clients: String = redis.run(&["CLIENT", "LIST"]).expect("CLIENT LIST");
     assert_eq!(clients.lines().count(), 1, "a list leaves no connection: {clients}");
@@ -99,7 +99,7 @@ fn a_list_reads_every_node_of_a_cluster() {
     let urls = cluster.urls().join(",");
     check_list(
         plan().redis(&urls).set("store.redis.timeout", "5s").set("store.redis.topology", "cluster"),
-        240,
+        120,
     );
 }
 
