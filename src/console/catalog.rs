@@ -109,12 +109,12 @@ impl CatalogRow {
             false => "enforced",
         };
         let rates: Vec<_> = self.limits.iter().map(|limit| rate(limit)).collect();
-        let mut borrowed = BorrowedUnits::default();
-        self.ids.iter().filter_map(|id| leases?.get(id)).for_each(|&of_limit| borrowed += of_limit);
+        let of_limits = self.ids.iter().filter_map(|id| leases?.get(id));
+        let (keys, held) = of_limits.fold((0, 0), |(keys, held), of| (keys + of.keys, held + of.held));
         ConsoleRule {
             path: Some(rule.path_in_domain().to_owned()),
             name: first.name().to_owned(),
-            how: how(first, borrowed),
+            how: how(first, BorrowedUnits { keys, held }),
             ..named(rates.join(" / "), kind)
         }
     }

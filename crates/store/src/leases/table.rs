@@ -61,13 +61,6 @@ pub struct BorrowedUnits {
     pub held: u64,
 }
 
-impl AddAssign for BorrowedUnits {
-    fn add_assign(&mut self, other: Self) {
-        self.keys += other.keys;
-        self.held += other.held;
-    }
-}
-
 /// Since startup, except for `keys` and `held`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStats {
@@ -216,7 +209,9 @@ impl Leases {
         let mut sums = HashMap::<_, BorrowedUnits>::new();
         for shard in self.locked() {
             for lease in &shard.leases {
-                *sums.entry(lease.limit).or_default() += BorrowedUnits { keys: 1, held: lease.held_units() };
+                let sum = sums.entry(lease.limit).or_default();
+                sum.keys += 1;
+                sum.held += lease.held_units();
             }
         }
         sums
