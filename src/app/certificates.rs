@@ -10,30 +10,13 @@ use parking_lot::Mutex;
 use tls::{CertificateFacts, FileError, LoadedTls, Protocol, ServerTls, TlsFileError, TlsFileSetting};
 use tokio::runtime::Handle;
 
+use super::AppError;
 use super::bounds::PortBounds;
 use super::load_status::LoadStatus;
 use crate::net::ConnectionBounds;
-use crate::net::tls_port::{HandshakeBounds, HandshakeThread, HandshakeThreadError, PortTls};
+use crate::net::tls_port::{HandshakeBounds, HandshakeThread, PortTls};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
-
-#[derive(Debug, thiserror::Error)]
-pub enum TlsStartError {
-    /// A file is invalid; `setting` names it.
-    #[error("{setting}: {cause}")]
-    File { setting: String, cause: FileError },
-    #[error("TLS handshake thread: {0}")]
-    Thread(#[from] HandshakeThreadError),
-}
-
-impl TlsStartError {
-    pub(super) fn setting(&self) -> Option<&str> {
-        match self {
-            Self::File { setting, .. } => Some(setting),
-            Self::Thread(_) => None,
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(super) struct TlsPorts {
@@ -67,11 +50,7 @@ impl TlsPorts {
     ///
     /// # Errors
     /// The first invalid file, or that the handshake thread could not start.
-    pub(super) fn load(
-        server: &Server,
-        bounds: &PortBounds,
-        metrics: &Metrics,
-    ) -> Result<Self, TlsStartError> {
+    pub(super) fn load(server: &Server, bounds: &PortBounds, metrics: &Metrics) -> Result<Self, AppError> {
         let admin = server.admin.tls.as_ref().filter(|_| server.admin.address.is_some());
         let ports = [
             (Port::Grpc, Protocol::Http2, server.grpc.tls.as_ref(), bounds.grpc),
@@ -113,11 +92,10 @@ impl TlsPort {
         bounds: ConnectionBounds,
         meter: TlsMeter,
         handshakes: Handle,
-    ) -> Result<Self, TlsStartError> {
+    ) -> Result<Self, AppError> {
         let port = meter.port;
         let (files, loaded) = Watched::start(settings.clone(), |tls| tls.load(protocol));
-        let loaded = loaded
-            .map_err(|error| TlsStartError::File { setting: setting_of(port, &error), cause: error.cause })?;
+        let loaded = loaded.map_err(|error| AppError::of(setting_of(port, &error))(error.cause))?;
         if settings.client_ca_file.is_none() && !settings.client_names.is_empty() {
             tracing::warn!(
                 port = port.name(),

@@ -52,10 +52,13 @@ impl App {
     /// Returns where workers look for notices, and the task that sends them. Reads the secret once, to check it.
     fn notices(&self, redis: Option<RedisStore>, fleet: &Fleet) -> Result<(Notices, Notifier), AppError> {
         let options = self.settings.webhook.clone();
-        options.iter().try_for_each(|options| options.secret().map(drop)).map_err(AppError::NotifySecret)?;
+        options
+            .iter()
+            .try_for_each(|options| options.secret().map(drop))
+            .map_err(AppError::of("notify.secret_file"))?;
         let (console, rulebook) = (Arc::clone(&self.console), Arc::clone(&self.rules.active.rulebook));
         Ok(Notifier::new(NotifierParts {
-            webhook: options.map(Webhook::new).transpose().map_err(AppError::NotifyTls)?,
+            webhook: options.map(Webhook::new).transpose().map_err(AppError::of("notify.ca_file"))?,
             redis,
             ledger: self.ledger.clone(),
             clock: Arc::new(SystemClock),

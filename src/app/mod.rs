@@ -24,7 +24,7 @@ mod stores;
 mod worker_store;
 mod xds_rules;
 
-use std::path::PathBuf;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::{fs, io};
 
@@ -52,48 +52,34 @@ pub use exceptions::{ExceptionsError, read_exceptions};
 pub use rule_source::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use bounds::PortBounds;
-use certificates::{TlsPorts, TlsStartError};
+use certificates::TlsPorts;
 use check_map::CheckMapWatcher;
 use console_start::{make_console, own_token};
 use exceptions::{ConfirmedAt, ExceptionWatcher};
 use live_rows::keeps_live_rows;
-use map::MapError;
 use rights::RightsWatcher;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
+    /// What a setting names is unusable, such as a file or an address.
+    #[error("{setting}: {cause}")]
+    Setting {
+        setting: Cow<'static, str>,
+        #[source]
+        cause: BoxError,
+    },
     #[error("cannot set up metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     #[error(transparent)]
     Rules(#[from] RuleStartError),
     #[error(transparent)]
     Exceptions(#[from] ExceptionsError),
-    #[error("server.http.check.map: {0}")]
-    CheckMap(#[from] MapError),
     #[error(transparent)]
     HashKey(#[from] KeyFileError),
-    /// `setting` names the address.
-    #[error("{setting}: cannot listen on {address}: {cause}")]
-    Bind {
-        setting: &'static str,
-        address: ListenAddress,
-        #[source]
-        cause: io::Error,
-    },
-    #[error(transparent)]
-    Tls(#[from] TlsStartError),
     #[error("cannot get random bytes from the system")]
     Random,
-    #[error("traces.ca_file: {0}")]
-    Traces(#[from] tls::ClientTlsError),
-    #[error("{setting}: {cause}")]
-    AdminToken {
-        setting: &'static str,
-        #[source]
-        cause: tls::FileError,
-    },
     #[error("cannot read the bound addresses: {0}")]
     Addresses(#[source] io::Error),
     #[error("cannot set up the store: {0}")]
@@ -101,16 +87,6 @@ pub enum AppError {
     /// A task of the HTTP port's store failed. The stores of gRPC workers report through [`Self::Grpc`].
     #[error("HTTP ports: a store task failed: {0}")]
     StoreTask(#[source] BoxError),
-    #[error("ledger.path: {path}: {cause}")]
-    LedgerPath {
-        path: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("notify.secret_file: {0}")]
-    NotifySecret(#[source] tls::FileError),
-    #[error("notify.ca_file: {0}")]
-    NotifyTls(#[source] tls::ClientTlsError),
     #[error("cannot start the thread of the usage ledger: {0}")]
     Ledger(#[source] io::Error),
     #[error("gRPC port: {0}")]
@@ -122,17 +98,13 @@ pub enum AppError {
 impl AppError {
     /// Returns the invalid setting, if a setting is the cause.
     pub fn setting(&self) -> Option<&str> {
-        match self {
-            Self::Bind { setting, .. } => Some(setting),
-            Self::Tls(error) => error.setting(),
-            Self::CheckMap(_) => Some("server.http.check.map"),
-            Self::Traces(_) => Some("traces.ca_file"),
-            Self::AdminToken { setting, .. } => Some(setting),
-            Self::LedgerPath { .. } => Some("ledger.path"),
-            Self::NotifySecret(_) => Some("notify.secret_file"),
-            Self::NotifyTls(_) => Some("notify.ca_file"),
-            _ => None,
-        }
+        if let Self::Setting { setting, .. } = self { Some(setting) } else { None }
+    }
+
+    /// Says which setting the cause is about.
+    fn of<E: Into<BoxError>>(setting: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self {
+        let setting = setting.into();
+        move |cause| Self::Setting { setting, cause: cause.into() }
     }
 }
 
@@ -241,8 +213,8 @@ impl App {
         let exceptions = &settings.exceptions;
         let exceptions = ExceptionWatcher::start(exceptions, &rules.active.rulebook, &metrics, confirmed_at)?;
         let check_map = settings.server.check.as_ref();
-        let check_map =
-            check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook)).transpose()?;
+        let check_map = check_map.map(|check| CheckMapWatcher::start(check, &rules.active.rulebook));
+        let check_map = check_map.transpose().map_err(AppError::of("server.http.check.map"))?;
         let rights = read_token_files(&settings.server)?;
         let tls = TlsPorts::load(&settings.server, &bounds, &metrics)?;
         let ports = Ports::bind(&settings).await?;
@@ -288,22 +260,21 @@ impl App {
 fn read_token_files(server: &Server) -> Result<Option<RightsWatcher>, AppError> {
     if server.admin.address.is_some() {
         let checked = server.admin.access.check_token_files();
-        checked.map_err(|(setting, cause)| AppError::AdminToken { setting, cause })?;
+        checked.map_err(|(setting, cause)| AppError::of(setting)(cause))?;
     }
     if let Some(file) = &server.usage_token_file {
-        let setting = "server.http.usage_token_file";
-        file.token().map_err(|cause| AppError::AdminToken { setting, cause })?;
+        file.token().map_err(AppError::of("server.http.usage_token_file"))?;
     }
     let rights = Some(&server.rights).filter(|rights| !rights.is_empty()).map(RightsWatcher::start);
-    rights.transpose().map_err(|cause| AppError::AdminToken { setting: "server.rights", cause })
+    rights.transpose().map_err(AppError::of("server.rights"))
 }
 
 impl Ports {
     async fn bind(settings: &Settings) -> Result<Self, AppError> {
         let server = &settings.server;
-        let bind = async |setting, address: &ListenAddress, access| {
+        let bind = async |setting: &'static str, address: &ListenAddress, access| {
             let bound = PortListener::bind(address, server.listen, access).await;
-            bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
+            bound.map_err(|cause| AppError::of(setting)(format!("cannot listen on {address}: {cause}")))
         };
         // Only this process's user can open a Unix socket.
         let own_user = SocketAccess::OwnUser;
@@ -327,7 +298,7 @@ impl Ports {
 fn ledger_of(settings: &Settings) -> Result<Option<Arc<Ledger>>, AppError> {
     let Some(options) = &settings.ledger else { return Ok(None) };
     if let LedgerOutput::Directory(path) = &options.output {
-        let fault = |cause| AppError::LedgerPath { path: path.clone(), cause };
+        let fault = |cause| AppError::of("ledger.path")(format!("{}: {cause}", path.display()));
         fs::create_dir_all(path).map_err(fault)?;
     }
     Ok(Some(Arc::new(Ledger::new(Arc::new(SystemClock), options.max_keys))))
@@ -335,7 +306,8 @@ fn ledger_of(settings: &Settings) -> Result<Option<Arc<Ledger>>, AppError> {
 
 fn make_traces(settings: &Settings, metrics: &Metrics) -> Result<(Tracer, Option<Traces>), AppError> {
     let traces = settings.traces.clone();
-    let traces = traces.map(|options| Traces::new(options, metrics.families.traces.clone())).transpose()?;
+    let traces = traces.map(|options| Traces::new(options, metrics.families.traces.clone())).transpose();
+    let traces = traces.map_err(AppError::of("traces.ca_file"))?;
     Ok(traces.map_or_else(Default::default, |(tracer, traces)| (tracer, Some(traces))))
 }
 
