@@ -124,7 +124,7 @@ pub(super) struct ActiveRules {
     pub(super) status: Arc<Mutex<RulesStatus>>,
     /// `status` is of other rules, or of newer invalid ones.
     pub(super) news: Arc<Notify>,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
     readiness: Readiness,
     /// `true` if the process is ready only while the rules have a domain.
     require_domain: bool,

@@ -18,7 +18,6 @@ use super::status::{exceptions_page, rules_page, store_page, tls_page};
 use super::stores::Stores;
 use crate::http::{Endpoint, Explain};
 use crate::live::LiveExceptions;
-use crate::xds::XdsState;
 
 pub(super) fn admin_endpoints(
     rules: &RuleWatcher,
@@ -39,7 +38,7 @@ pub(super) fn admin_endpoints(
     let history = json_page(
         "/rules",
         "when the rules were loaded and from where, and the problems of newer ones",
-        move || rules_page(&status.lock(), xds.as_ref().map(XdsState::status).as_ref()),
+        move || rules_page(&status.lock(), xds.as_ref().map(|status| status.lock()).as_deref()),
     );
     let status = exceptions.has_files().then(|| Arc::clone(&exceptions.active.status));
     let view = live.clone();

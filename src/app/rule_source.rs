@@ -10,11 +10,11 @@ use engine::ValueHashing;
 use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRules, Problems, Reloader};
 
 use super::active_rules::ActiveRules;
-use super::xds_rules::XdsSource;
+use super::xds_rules::Sink;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::settings::{Settings, StoreKind};
 use crate::telemetry::metrics::Metrics;
-use crate::xds::{Fetched, XdsFetchError, XdsState, fetch};
+use crate::xds::{Fetched, XdsClient, XdsFetchError, XdsOptions, XdsState, fetch};
 
 #[derive(Debug, thiserror::Error)]
 #[error("rules.path: cannot load rules from {}:\n{problems}", path.display())]
@@ -52,7 +52,11 @@ pub(super) enum RuleSource {
         /// `true` if changes take effect.
         is_watched: bool,
     },
-    Xds(Box<XdsSource>),
+    Xds {
+        options: Box<XdsOptions>,
+        load_options: Box<LoadOptions>,
+        state: XdsState,
+    },
 }
 
 impl RuleWatcher {
@@ -72,8 +76,11 @@ impl RuleWatcher {
             if !xds.start_without_rules {
                 readiness.set(NotReadyReason::NoRules);
             }
-            let source = RuleSource::Xds(Box::new(XdsSource::new(xds.clone(), options, metrics)));
-            return Ok(Self { active, source });
+            let (options, load_options) = (Box::new(xds.clone()), Box::new(options));
+            return Ok(Self {
+                active,
+                source: RuleSource::Xds { options, load_options, state: XdsState::default() },
+            });
         }
         let (reloader, loaded) = Reloader::start(std::slice::from_ref(&rules.path), options);
         match loaded {
@@ -96,7 +103,7 @@ impl RuleWatcher {
     pub(super) fn xds_state(&self) -> Option<XdsState> {
         match &self.source {
             RuleSource::Files { .. } => None,
-            RuleSource::Xds(source) => Some(source.state.clone()),
+            RuleSource::Xds { state, .. } => Some(state.clone()),
         }
     }
 
@@ -115,7 +122,11 @@ impl RuleWatcher {
                     never = watched => match never {},
                 }
             }
-            RuleSource::Xds(source) => source.run(active, on_change, end).await,
+            RuleSource::Xds { options, load_options, state } => {
+                let meter = active.metrics.families.xds.clone();
+                let sink = Sink { active, load_options: *load_options, on_change };
+                XdsClient::new(*options, sink, meter, state).run(end).await;
+            }
         }
     }
 }

@@ -121,7 +121,7 @@ fn rules_observed(status: &RulesStatus, xds: Option<&XdsState>) -> RulesObserved
         domains: status.domains.len(),
         warnings: status.warnings.all().len(),
         rejected,
-        xds_connected: xds.map(|state| state.status().connected),
+        xds_connected: xds.map(|status| status.lock().connected),
     }
 }
 

@@ -1,48 +1,18 @@
 //! Applies an xDS server's rules: connects its client with the current rules.
 
-use std::future::Future;
-
 use rules::{self, LoadOptions, Problem, Problems, RuleResource};
 
 use super::active_rules::ActiveRules;
-use crate::telemetry::metrics::{Metrics, XdsMeter};
-use crate::xds::{ResourceSink, XdsClient, XdsOptions, XdsState};
+use crate::xds::ResourceSink;
 
 /// Maximum problems in the reason sent to the server. The log and the admin page have more.
 const MAX_PROBLEMS_TOLD: usize = 10;
 
-/// The xDS client before it runs.
-#[derive(Debug)]
-pub(super) struct XdsSource {
-    options: XdsOptions,
-    load_options: LoadOptions,
-    meter: XdsMeter,
-    /// For the admin page.
-    pub(super) state: XdsState,
-}
-
-impl XdsSource {
-    pub(super) fn new(options: XdsOptions, load_options: LoadOptions, metrics: &Metrics) -> Self {
-        Self { options, load_options, meter: metrics.families.xds.clone(), state: XdsState::default() }
-    }
-
-    /// Applies the server's rules until `end`. Calls `on_change` after each change.
-    pub(super) async fn run(
-        self,
-        active: ActiveRules,
-        on_change: impl Fn() + Send + 'static,
-        end: impl Future<Output = ()>,
-    ) {
-        let Self { options, load_options, meter, state } = self;
-        let sink = Sink { active, on_change, load_options };
-        XdsClient::new(options, sink, meter, state).run(end).await;
-    }
-}
-
-struct Sink<F> {
-    active: ActiveRules,
-    on_change: F,
-    load_options: LoadOptions,
+/// Applies an xDS server's rules. Calls `on_change` after each change.
+pub(super) struct Sink<F> {
+    pub(super) active: ActiveRules,
+    pub(super) load_options: LoadOptions,
+    pub(super) on_change: F,
 }
 
 impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {

@@ -10,7 +10,7 @@ use tls::{ClientConnector, ClientTls, Protocol};
 use super::connect::{connect, load};
 use super::options::XdsOptions;
 use super::pace::Backoff;
-use super::state::XdsState;
+use super::state::{XdsFault, XdsState};
 use super::stream::{Session, StreamEnd};
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};
 
@@ -71,7 +71,8 @@ impl<S: ResourceSink> XdsClient<S> {
                 }
                 Ended::Failed { failure, reason } => {
                     self.meter.failures.count(failure);
-                    self.state.failed(&reason, SystemClock.now_us());
+                    let fault = XdsFault { at_us: SystemClock.now_us(), reason: reason.clone() };
+                    self.state.lock().last_fault = Some(fault);
                     self.session.connection_changed(Some(&reason));
                     if let Some(attempts) = self.failures.count() {
                         let kind = failure.name();
@@ -131,7 +132,7 @@ impl<S: ResourceSink> XdsClient<S> {
 
     fn set_connected(&self, is_connected: bool) {
         self.meter.set_connected(is_connected);
-        self.state.set_connected(is_connected);
+        self.state.lock().connected = is_connected;
     }
 }
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Clones share the state.
-#[derive(Clone, Debug, Default)]
-pub struct XdsState(Arc<Mutex<XdsStatus>>);
+/// Clones share the status.
+pub type XdsState = Arc<Mutex<XdsStatus>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdsStatus {
@@ -30,29 +29,4 @@ pub struct Refusal {
 pub struct XdsFault {
     pub at_us: u64,
     pub reason: String,
-}
-
-impl XdsState {
-    pub fn status(&self) -> XdsStatus {
-        self.0.lock().clone()
-    }
-
-    pub(super) fn set_connected(&self, connected: bool) {
-        self.0.lock().connected = connected;
-    }
-
-    pub(super) fn accepted(&self, version: &str) {
-        let mut status = self.0.lock();
-        status.version = Some(version.to_owned());
-        status.refused = None;
-    }
-
-    pub(super) fn refused(&self, version: &str, reason: &str) {
-        let refusal = Refusal { version: version.to_owned(), reason: reason.to_owned() };
-        self.0.lock().refused = Some(refusal);
-    }
-
-    pub(super) fn failed(&self, reason: &str, at_us: u64) {
-        self.0.lock().last_fault = Some(XdsFault { at_us, reason: reason.to_owned() });
-    }
 }

@@ -25,7 +25,7 @@ use super::options::XdsOptions;
 use super::pace::RefusalPace;
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use super::resources::{Fingerprint, decode_all, fingerprint};
-use super::state::XdsState;
+use super::state::{Refusal, XdsState};
 use super::subscription::{Subscription, TYPE_URL};
 use crate::telemetry::metrics::{XdsAnswer, XdsFailure, XdsMeter};
 
@@ -197,17 +197,19 @@ impl<S: ResourceSink> Session<S> {
                 if is_new {
                     tracing::error!(version, error = %reason, "rejected xDS response; keeping current rules");
                 }
-                self.state.refused(&version, &reason);
                 let due = self.pace.due(&version, now);
+                self.state.lock().refused = Some(Refusal { version, reason: reason.clone() });
                 Reply { request: self.subscription.refuse(nonce, &reason), due }
             }
             accepted => {
                 let is_new = matches!(accepted, Verdict::Accepted);
                 let counted = if is_new { XdsAnswer::Accepted } else { XdsAnswer::Unchanged };
                 self.meter.answered(counted, now_us);
-                self.state.accepted(&version);
                 self.pace.reset();
-                Reply { request: self.subscription.accept(&version, nonce), due: now }
+                let request = self.subscription.accept(&version, nonce);
+                let mut status = self.state.lock();
+                (status.version, status.refused) = (Some(version), None);
+                Reply { request, due: now }
             }
         }
     }
