@@ -1,20 +1,21 @@
 //! `replay`: decides recorded requests by a rule set, on a virtual clock.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, BufWriter, IsTerminal};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clap::Args;
-use engine::{LiveRows, RuleSet};
+use engine::RuleSet;
 use indicatif::ProgressBar;
 use ratelimitd::cli::output::{end, print_error};
 use ratelimitd::cli::rule_options::RuleOptions;
-use rules::load;
+use simulate::log::Input;
 use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
 use super::progress_bar::progress_bar;
-use super::simulate::{NO_PENALTIES, NO_SLOTS};
+use super::simulate::{Failure, load_rules};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -30,7 +31,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 Examples:
   ratelimitctl replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
-  zcat requests.jsonl.gz | ratelimitctl replay --rules new-rules.yaml --requests - --redis redis://127.0.0.1/ > answers.jsonl")]
+  ratelimitctl replay --rules new-rules.yaml --requests requests.jsonl.gz --redis redis://127.0.0.1/ > answers.jsonl")]
 pub struct ReplayArgs {
     /// Rule files, or directories with *.yaml and *.yml files
     #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
@@ -67,38 +68,18 @@ pub struct ReplayArgs {
 
 /// Answers go to standard output; the summary, the progress bar and errors to standard error.
 pub fn run(args: &ReplayArgs) -> ExitCode {
-    let (settings, options) = match args.options.load() {
-        Ok(loaded) => loaded,
-        Err(error) => return fail(2, &error),
+    let rules = match load_rules(&args.options, &args.rules) {
+        Ok((loaded, ..)) => loaded.into_rules(),
+        Err(failure) => return failure.end(),
     };
-    let mut rules = match load(&args.rules, options) {
-        Ok(loaded) => loaded.rules,
-        Err(problems) => return fail(1, &problems),
-    };
-    if rules.has_penalties() {
-        print_error(NO_PENALTIES);
-    }
-    if rules.has_slots() {
-        print_error(NO_SLOTS);
-    }
-    match args.options.load_exceptions(&settings, None) {
-        Ok(Some(loaded)) => rules = rules.with_exceptions(loaded.exceptions, &LiveRows::default()),
-        Ok(None) => {}
-        Err(error) => return fail(1, &error),
-    }
     match run_replay(args, &rules) {
         Ok(summary) => {
             print_error(summary.to_string().trim_end());
             ExitCode::SUCCESS
         }
         Err(ReplayError::Write(error)) => end(Err(error), ExitCode::SUCCESS),
-        Err(error) => fail(2, &error),
+        Err(error) => Failure::from(error).end(),
     }
-}
-
-fn fail(code: u8, problem: &dyn std::fmt::Display) -> ExitCode {
-    print_error(problem);
-    ExitCode::from(code)
 }
 
 fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError> {
@@ -136,30 +117,23 @@ fn with_progress(
     rules: &RuleSet,
     store: &mut impl ReplayStore,
 ) -> Result<Summary, ReplayError> {
-    let (requests, bytes) = open_requests(&args.requests).map_err(ReplayError::Read)?;
+    let opened = Input::open(&args.requests, &Arc::default());
+    let input = opened.map_err(|error| ReplayError::Read(io::Error::other(error)))?;
+    let requests = BufReader::with_capacity(BUFFER_BYTES, input.stream);
     let mut answers = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     // The bar and the answers would overwrite each other on one terminal.
     let bar = if io::stdout().is_terminal() {
         ProgressBar::hidden()
     } else {
         progress_bar(
-            bytes,
+            input.size,
             "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
             "{spinner} {bytes}, {bytes_per_sec}",
         )
     };
-    let summary = replay(rules, store, (requests, &mut answers), |read| bar.set_position(read));
+    let summary = replay(rules, store, (requests, &mut answers), |_| {
+        bar.set_position(input.read_bytes.load(Ordering::Relaxed));
+    });
     bar.finish_and_clear();
     summary
-}
-
-/// Returns the requests, and the file size if there is a file.
-fn open_requests(path: &Path) -> io::Result<(Box<dyn BufRead>, Option<u64>)> {
-    if path.as_os_str() == "-" {
-        return Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin())), None));
-    }
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(named)?;
-    let bytes = file.metadata().map_err(named)?.len();
-    Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, file)), Some(bytes)))
 }

@@ -1,15 +1,16 @@
 //! `counters import`: sets many counters through the admin port, one after the other.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::BufReader;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use engine::Entry;
 use ratelimitd::cli::output::{end, fail, print, print_error};
 use rules::{CsvLines, RowFault};
 use serde_json::json;
+use simulate::log::Input;
 
 use super::super::admin_call::{AdminArgs, AdminCallError};
 use super::super::descriptor::DescriptorArg;
@@ -78,12 +79,8 @@ pub(super) fn run(args: &ImportArgs) -> ExitCode {
 fn import(args: &ImportArgs, setter: &mut CounterSetter<'_>) -> Result<(), ImportError> {
     let wrong =
         |reason: &dyn ToString| ImportError::Source(args.file.display().to_string(), reason.to_string());
-    let stream: Box<dyn BufRead> = if args.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(BufReader::new(File::open(&args.file).map_err(|error| wrong(&error))?))
-    };
-    let mut lines = CsvLines::new(stream);
+    let input = Input::open(&args.file, &Arc::default()).map_err(|error| wrong(&error.cause))?;
+    let mut lines = CsvLines::new(BufReader::new(input.stream));
     let mut columns: Vec<String> = Vec::new();
     loop {
         let row = match lines.next_row() {

@@ -2,9 +2,9 @@
 
 mod text;
 
-use std::fs::File;
-use std::io;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use base::clock::{Clock as _, SystemClock};
 use clap::{Args, Subcommand};
@@ -13,6 +13,7 @@ use ratelimitd::cli::output::finish;
 use rules::{LiveRow, Origin, read_rows};
 use serde::Serialize;
 use serde_json::{Value, json};
+use simulate::log::Input;
 
 pub(super) use self::text::micros;
 use self::text::{Here, listed_text, removed_text, set_text};
@@ -354,15 +355,9 @@ fn list(ListArgs { domain, ended, admin }: &ListArgs) -> Answered {
 }
 
 fn import(ImportArgs { file, change }: &ImportArgs) -> Answered {
-    let read = match file.as_str() {
-        "-" => read_rows(file, io::stdin().lock()),
-        path => {
-            let opened =
-                File::open(path).map_err(|error| ExceptionsError::Malformed(format!("{path}: {error}")))?;
-            read_rows(path, opened)
-        }
-    };
-    let rows = read.map_err(|problems| ExceptionsError::Malformed(problems.to_string()))?;
+    let malformed = |problem: &dyn ToString| ExceptionsError::Malformed(problem.to_string());
+    let input = Input::open(Path::new(file), &Arc::default()).map_err(|error| malformed(&error))?;
+    let rows = read_rows(file, input.stream).map_err(|problems| malformed(&problems))?;
     let (all, now_us) = (rows.len(), SystemClock.now_us());
     let rows = rows.into_iter().filter(|row| !row.has_ended(now_us));
     let rows: Vec<_> = rows.map(|row| LiveRow::new(row, Origin::Operator, 0).columns()).collect();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use ratelimitd::cli::output::print_error;
 use ratelimitd::cli::rule_options::RuleOptions;
 use simulate::bounds::{Bounds, Share};
 use simulate::log::Format;
@@ -169,7 +170,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// The exit code, and what is wrong. An error without a code is one of the log.
-pub(super) struct Failure {
+pub struct Failure {
     pub(super) exit: Exit,
     pub(super) problem: String,
 }
@@ -177,6 +178,12 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(exit: Exit, problem: impl Display) -> Self {
         Self { exit, problem: problem.to_string() }
+    }
+
+    /// Prints what is wrong, and returns the exit code.
+    pub fn end(self) -> ExitCode {
+        print_error(self.problem);
+        self.exit.into()
     }
 }
 

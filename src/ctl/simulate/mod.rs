@@ -14,7 +14,8 @@ use base::{escaped, escaped_json};
 use engine::{LiveRows, Request, RuleSet};
 use map::Map;
 use ratelimitd::cli::output::{end, print, print_error, print_painted};
-use rules::{LoadOptions, LoadedRules, describe, load};
+use ratelimitd::cli::rule_options::RuleOptions;
+use rules::{LoadOptions, LoadedExceptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
 use simulate::explain::{ExplainedLine, explain_line};
 use simulate::log::Input;
@@ -23,14 +24,14 @@ use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};
 use simulate::variants::variants;
 
-pub use arguments::SimulateArgs;
+pub use arguments::{Failure, SimulateArgs};
 
-use arguments::{Exit, Failure};
+use arguments::Exit;
 use progress::{LogProgress, on_interrupt};
 
 /// For rules with penalties, which depend on rows that the service sets.
-pub(super) const NO_PENALTIES: &str = "warning: penalty is not simulated: no value is banned";
-pub(super) const NO_SLOTS: &str =
+const NO_PENALTIES: &str = "warning: penalty is not simulated: no value is banned";
+const NO_SLOTS: &str =
     "warning: concurrency is not simulated: a log does not say when its requests end, so it denies nothing";
 
 /// Maximum share of unreadable lines in a log, in parts per million.
@@ -38,34 +39,38 @@ const MAX_UNREADABLE_PPM: u64 = 10_000;
 
 /// The table goes to standard output; the progress bar and errors to standard error.
 pub fn run(args: &SimulateArgs) -> ExitCode {
-    match run_simulation(args) {
-        Ok(code) => code,
-        Err(Failure { exit, problem }) => {
-            print_error(problem);
-            exit.into()
-        }
+    run_simulation(args).unwrap_or_else(Failure::end)
+}
+
+/// Loads rules and their exceptions, and warns of what only a service does.
+///
+/// # Errors
+/// [`Failure`] if the settings, the rules or the exceptions are invalid.
+pub fn load_rules(
+    options: &RuleOptions,
+    paths: &[PathBuf],
+) -> Result<(LoadedRules, LoadOptions, Option<LoadedExceptions>), Failure> {
+    let (settings, load_options) = options.load()?;
+    let mut loaded =
+        load(paths, load_options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))?;
+    if loaded.rules.has_penalties() {
+        print_error(NO_PENALTIES);
     }
+    if loaded.rules.has_slots() {
+        print_error(NO_SLOTS);
+    }
+    let exceptions = options.load_exceptions(&settings, None);
+    let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;
+    if let Some(found) = &exceptions {
+        loaded.rules = loaded.rules.with_exceptions(Arc::clone(&found.exceptions), &LiveRows::default());
+    }
+    Ok((loaded, load_options, exceptions))
 }
 
 fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
-    let (settings, options) = args.options.load()?;
-    let load = |paths: &[PathBuf]| {
-        load(paths, options.clone()).map_err(|problems| Failure::new(Exit::Rules, problems))
-    };
-    let mut judged = load(&args.rules)?;
+    let (judged, options, exceptions) = load_rules(&args.options, &args.rules)?;
     for warning in judged.warnings.all() {
         print_error(warning);
-    }
-    if judged.rules.has_penalties() {
-        print_error(NO_PENALTIES);
-    }
-    if judged.rules.has_slots() {
-        print_error(NO_SLOTS);
-    }
-    let exceptions = args.options.load_exceptions(&settings, None);
-    let exceptions = exceptions.map_err(|error| Failure::new(Exit::Rules, error))?;
-    if let Some(loaded) = &exceptions {
-        judged.rules = judged.rules.with_exceptions(Arc::clone(&loaded.exceptions), &LiveRows::default());
     }
     let map = args.map.as_deref().map(Map::load).transpose()?;
     if let Some(number) = args.explain_line {
@@ -75,7 +80,8 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         let reason = "--max-good-denied needs a map with `good`, which says which requests are good";
         return Err(Failure::new(Exit::Log, reason));
     }
-    let in_force = (!args.compare.is_empty()).then(|| load(&args.compare)).transpose()?;
+    let in_force = (!args.compare.is_empty()).then(|| load(&args.compare, options.clone())).transpose();
+    let in_force = in_force.map_err(|problems| Failure::new(Exit::Rules, problems))?;
     let mut files = vec![("rules", rule_files(&judged))];
     files.extend(in_force.as_ref().map(|in_force| ("compare", rule_files(in_force))));
     let exception_files = exceptions.iter().flat_map(|loaded| &loaded.files);
