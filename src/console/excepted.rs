@@ -10,7 +10,6 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::mask::entries_of;
 use crate::telemetry::metrics::DeniedCharge;
 
 const MICROSECONDS: u64 = 1_000_000;
@@ -38,7 +37,7 @@ impl KeyException {
         rules.exceptions()?;
         let parsed = parse_key(key)?;
         let KeyText::Plain(domain) = &parsed.domain else { return None };
-        let descriptor = Descriptor { entries: entries_of(&parsed), ..Descriptor::default() };
+        let descriptor = Descriptor { entries: parsed.to_entries(), ..Descriptor::default() };
         let request = Request {
             domain: domain.clone(),
             hits_addend: 1,

@@ -3,7 +3,7 @@
 //! here.
 
 use base::hex;
-use engine::{Entry, HashKey, KeyText, KeyValue, ParsedKey, RuleSet, Step, parse_key};
+use engine::{HashKey, KeyText, KeyValue, ParsedKey, RuleSet, Step, parse_key};
 
 /// Shorter values show only their tag.
 const SHORTEST_SHOWN: usize = 6;
@@ -78,23 +78,11 @@ pub(super) fn unmasked(key: &str) -> Vec<KeyEntry> {
     entries.chain(further).collect()
 }
 
-/// Returns the entries of a request with this key. If the key lacks a value, its hash or pattern replaces it.
-pub(super) fn entries_of(parsed: &ParsedKey) -> Vec<Entry> {
-    let entry = |(name, value): &(KeyText, KeyValue)| Entry {
-        key: name.text().to_owned(),
-        value: match value {
-            KeyValue::Plain(value) | KeyValue::Hashed(value) | KeyValue::Secret(value) => value.clone(),
-            KeyValue::Shared(pattern) => pattern.text().to_owned(),
-        },
-    };
-    parsed.entries.iter().map(entry).collect()
-}
-
 /// Returns which entries have a value that is in the rule files.
 fn public_values(parsed: &ParsedKey, rules: &RuleSet) -> Vec<bool> {
     let KeyText::Plain(domain) = &parsed.domain else { return Vec::new() };
     let Some(domain) = rules.domain(domain) else { return Vec::new() };
-    let walk = domain.walk(&entries_of(parsed), &mut String::new());
+    let walk = domain.walk(&parsed.to_entries(), &mut String::new());
     walk.steps.iter().map(|step| matches!(step, Step::Exact(_))).collect()
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Descriptor, Entry, KeyText, KeyValue, Limit, Listing, Node, ParsedKey, Quantity, RuleId, RuleSet, Store,
-    StoreError, key_start, parse_key,
+    Descriptor, Entry, Limit, Listing, Node, ParsedKey, Quantity, RuleId, RuleSet, Store, StoreError,
+    key_start, parse_key,
 };
 use rules::utc_text;
 use serde::{Deserialize, Serialize};
@@ -64,16 +64,10 @@ pub struct UsageList {
 pub struct ListedCounter {
     /// Without the store's prefix.
     pub key: String,
-    pub entries: Vec<ListedEntry>,
+    /// A value may be a hash, or the pattern of values that share the counter.
+    pub entries: Vec<Entry>,
     #[serde(flatten)]
     pub usage: LimitUsage,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct ListedEntry {
-    pub key: String,
-    /// The hash of a secret or long value; the pattern of values that share a counter.
-    pub value: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -180,7 +174,7 @@ async fn read_listed<S: Store>(
     list.seen += found.len() as u64;
     let counters = found.into_iter().map(|(key, parsed, applied)| ListedCounter {
         key: key.clone(),
-        entries: listed_entries(&parsed),
+        entries: parsed.to_entries(),
         usage: LimitUsage::new(&applied, peeks.read(&applied, &outcomes)),
     });
     list.counters.extend(counters);
@@ -220,7 +214,7 @@ impl ListedLimit<'_> {
         if !self.may_have(&parsed.fingerprint) {
             return None;
         }
-        let mut known = listed_entries(parsed).into_iter();
+        let mut known = parsed.to_entries().into_iter();
         let entries: Option<Vec<Entry>> = self.path.iter().map(|node| entry_at(node, &mut known)).collect();
         if known.next().is_some() || parsed.tail.is_some() {
             return None;
@@ -249,22 +243,11 @@ impl ListedLimit<'_> {
 }
 
 /// Returns an entry that this node can match: the next one of a key, or a tier without a name.
-fn entry_at(node: &Node, known: &mut impl Iterator<Item = ListedEntry>) -> Option<Entry> {
+fn entry_at(node: &Node, known: &mut impl Iterator<Item = Entry>) -> Option<Entry> {
     if node.is_tier {
         return Some(Entry { key: node.key.to_string(), value: String::new() });
     }
-    known.next().map(|ListedEntry { key, value }| Entry { key, value })
-}
-
-fn listed_entries(parsed: &ParsedKey) -> Vec<ListedEntry> {
-    let entry = |(key, value): &(KeyText, KeyValue)| ListedEntry {
-        key: key.text().to_owned(),
-        value: match value {
-            KeyValue::Plain(value) | KeyValue::Hashed(value) | KeyValue::Secret(value) => value.clone(),
-            KeyValue::Shared(pattern) => pattern.text().to_owned(),
-        },
-    };
-    parsed.entries.iter().map(entry).collect()
+    known.next()
 }
 
 /// Sorts by use, drops the second reading of a counter, and keeps `top` counters.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use engine::{Booking, BookingMode, KeyText, KeyValue, parse_key};
+use engine::{Booking, BookingMode, parse_key};
 use serde::{Deserialize, Serialize};
 
 /// A line. Numbers that are 0 and fields that are empty are absent.
@@ -89,12 +89,6 @@ impl Line<'_> {
 /// Returns a counter's entries: their values, or the hash or pattern in the key.
 pub(crate) fn entries_of(key: &str) -> Vec<Cow<'static, str>> {
     let Some(parsed) = parse_key(key) else { return vec![key.to_owned().into()] };
-    let entries = parsed.entries.iter().map(|(name, value)| {
-        let value = match value {
-            KeyValue::Plain(value) | KeyValue::Hashed(value) | KeyValue::Secret(value) => value,
-            KeyValue::Shared(KeyText::Plain(pattern) | KeyText::Hashed(pattern)) => pattern,
-        };
-        format!("{}={value}", name.text()).into()
-    });
+    let entries = parsed.entries.iter().map(|(key, value)| format!("{}={}", key.text(), value.text()).into());
     entries.chain(parsed.tail.clone().map(Into::into)).collect()
 }

@@ -84,7 +84,7 @@ pub struct UnblockArgs {
     domain: String,
     /// Entry of a descriptor
     #[arg(value_name = "KEY=VALUE", value_parser = parse_entry)]
-    entry: EntryArg,
+    entry: Entry,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -119,20 +119,7 @@ struct Target {
     /// Entry of a descriptor; the value may be a network such as 10.0.0.0/8; `\,` is a comma within a value
     #[arg(value_name = "KEY=VALUE", value_parser = parse_entry)]
     #[serde(flatten)]
-    entry: EntryArg,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct EntryArg {
-    key: String,
-    value: String,
-}
-
-impl EntryArg {
-    /// All rows for the entry.
-    fn row(&self, domain: &str) -> Value {
-        json!({"domain": domain, "key": self.key, "value": self.value})
-    }
+    entry: Entry,
 }
 
 /// The other columns of a row.
@@ -295,7 +282,7 @@ pub fn run_block(BlockArgs { target, end, change }: BlockArgs) -> ExitCode {
 }
 
 pub fn run_unblock(UnblockArgs { domain, entry, change }: UnblockArgs) -> ExitCode {
-    done("unblock", change.remove("rows", vec![entry.row(&domain)]))
+    done("unblock", change.remove("rows", vec![row(&domain, &entry)]))
 }
 
 pub fn run_grant(GrantArgs { target, add, change }: GrantArgs) -> ExitCode {
@@ -345,7 +332,7 @@ fn remove(RemoveArgs { domain, all, rows, change }: &RemoveArgs) -> Answered {
     let Some(domain) = domain else {
         return change.remove("ids", rows.iter().map(|id| json!(id)).collect());
     };
-    let rows = rows.iter().map(|entry| Ok(parse_entry(entry)?.row(domain))).collect::<Result<_, String>>();
+    let rows = rows.iter().map(|entry| Ok(row(domain, &parse_entry(entry)?))).collect::<Result<_, String>>();
     change.remove("rows", rows.map_err(ExceptionsError::Malformed)?)
 }
 
@@ -395,11 +382,16 @@ fn without_nulls(mut object: Value) -> Value {
     object
 }
 
+/// All rows for the entry.
+fn row(domain: &str, entry: &Entry) -> Value {
+    json!({"domain": domain, "key": entry.key, "value": entry.value})
+}
+
 /// An exception is for one entry of a descriptor.
-fn parse_entry(text: &str) -> Result<EntryArg, String> {
+fn parse_entry(text: &str) -> Result<Entry, String> {
     let DescriptorArg(entries) = text.parse().map_err(|error: DescriptorError| error.to_string())?;
     match <[Entry; 1]>::try_from(entries) {
-        Ok([Entry { key, value }]) => Ok(EntryArg { key, value }),
+        Ok([entry]) => Ok(entry),
         Err(entries) => Err(format!(
             "{} entries: an exception is for one, key=value; `\\,` is a comma within a value",
             entries.len()

@@ -4,10 +4,11 @@
 //! different descriptors never share a key. A long part becomes `%h` and a hash of its unescaped form; a secret value
 //! becomes `%k` and a keyed hash.
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// May be empty: only a wildcard without a key matches an empty key.
     pub key: String,

@@ -1,5 +1,7 @@
 //! Parses counter keys, the inverse of `key.rs`. Hashes stay hashes.
 
+use super::key::Entry;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedKey {
     pub domain: KeyText,
@@ -38,6 +40,27 @@ impl KeyText {
         match self {
             Self::Plain(text) | Self::Hashed(text) => text,
         }
+    }
+}
+
+impl KeyValue {
+    /// The value, its hash, or the pattern of values that share the counter.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Plain(text) | Self::Hashed(text) | Self::Secret(text) => text,
+            Self::Shared(pattern) => pattern.text(),
+        }
+    }
+}
+
+impl ParsedKey {
+    /// Returns the entries of a request with this key. If the key lacks a value, its hash or pattern replaces it.
+    pub fn to_entries(&self) -> Vec<Entry> {
+        let entry = |(key, value): &(KeyText, KeyValue)| Entry {
+            key: key.text().to_owned(),
+            value: value.text().to_owned(),
+        };
+        self.entries.iter().map(entry).collect()
     }
 }
 
