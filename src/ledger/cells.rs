@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use super::QUARTER_S;
 use super::line::Line;
 
-/// A limit with `ledger`, by its metric labels.
-#[derive(Debug, PartialEq, Eq)]
-pub struct BookedLimit {
+/// A limit by its metric labels. The ledger books limits with `ledger`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LimitLabels {
     pub domain: Arc<str>,
     pub rule: Arc<str>,
 }
@@ -63,7 +63,7 @@ pub(super) struct CellTable {
 /// A counter in a quarter of an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CellKey<K> {
-    /// Address of the [`BookedLimit`], which the cell keeps alive.
+    /// Address of the [`LimitLabels`], which the cell keeps alive.
     limit: usize,
     /// Start of the quarter, seconds since the epoch.
     pub(super) at_s: u64,
@@ -81,7 +81,7 @@ impl Equivalent<CellKey<Box<str>>> for CellKey<&str> {
 
 #[derive(Debug)]
 pub(super) struct Cell {
-    pub(super) limit: Arc<BookedLimit>,
+    pub(super) limit: Arc<LimitLabels>,
     pub(super) sums: Booking,
     /// Time of the last decision in microseconds since the epoch, and the limit's number then.
     pub(super) of: (u64, u64),
@@ -101,7 +101,7 @@ impl Cell {
 
 /// A booking on its way to a cell.
 pub(super) struct Booked<'b> {
-    pub(super) limit: &'b Arc<BookedLimit>,
+    pub(super) limit: &'b Arc<LimitLabels>,
     pub(super) key: &'b str,
     pub(super) mode: BookingMode,
     pub(super) charge: BookedCharge,
@@ -110,7 +110,7 @@ pub(super) struct Booked<'b> {
 }
 
 impl<'b> Booked<'b> {
-    fn new(booked: &'b Arc<BookedLimit>, key: &'b str, limit: &Limit, charge: BookedCharge) -> Self {
+    fn new(booked: &'b Arc<LimitLabels>, key: &'b str, limit: &Limit, charge: BookedCharge) -> Self {
         let number = if limit.spec.unlimited { 0 } else { limit.spec.requests_per_unit };
         let mode = BookingMode::of(limit);
         Self { limit: booked, key, mode, charge, number }
@@ -131,7 +131,7 @@ impl CellTable {
 
     /// Returns a new cell, or if there are too many, the one without a key. Not inlined: most bookings have a cell.
     #[cold]
-    fn add_cell(&mut self, place: CellKey<&str>, limit: &Arc<BookedLimit>, max_keys: usize) -> &mut Cell {
+    fn add_cell(&mut self, place: CellKey<&str>, limit: &Arc<LimitLabels>, max_keys: usize) -> &mut Cell {
         let CellKey { limit: address, at_s, mode, key } = place;
         let key = if self.cells.len() < max_keys { key.into() } else { Box::default() };
         let place = CellKey { limit: address, at_s, mode, key };
@@ -144,7 +144,7 @@ impl WorkerLedger {
     /// Books a charge of a decision, with its outcome.
     pub fn book(
         &self,
-        limit: &Arc<BookedLimit>,
+        limit: &Arc<LimitLabels>,
         decision: &Decision,
         (charged, outcome): (&ChargedLimit<'_>, &Outcome),
     ) {
@@ -154,7 +154,7 @@ impl WorkerLedger {
     }
 
     /// Books a charge of a request that failed.
-    pub fn book_failure(&self, limit: &Arc<BookedLimit>, plan: &Plan, charged: &ChargedLimit<'_>) {
+    pub fn book_failure(&self, limit: &Arc<LimitLabels>, plan: &Plan, charged: &ChargedLimit<'_>) {
         let (key, charge) = plan.charges.get(charged.index);
         self.add(&Booked::new(limit, key, charged.limit, BookedCharge::of_failure(charge)), None);
     }

@@ -12,7 +12,7 @@ mod writer;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use cells::{BookedLimit, Ledger, WorkerLedger};
+pub use cells::{Ledger, LimitLabels, WorkerLedger};
 pub(crate) use line::entries_of;
 pub use line::{Begin, Line};
 pub use writer::LedgerThread;

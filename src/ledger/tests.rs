@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::cells::Booked;
 use super::writer::LedgerWriter;
-use super::{BookedLimit, Ledger, LedgerOptions, LedgerOutput, Line, WorkerLedger};
+use super::{Ledger, LedgerOptions, LedgerOutput, LimitLabels, Line, WorkerLedger};
 
 /// 2026-11-30, 23:50 UTC.
 const T0: u64 = 1_796_082_600_000_000;
@@ -25,7 +25,7 @@ struct Process {
     ledger: Arc<Ledger>,
     workers: [WorkerLedger; 2],
     writer: LedgerWriter,
-    limits: [Arc<BookedLimit>; 2],
+    limits: [Arc<LimitLabels>; 2],
 }
 
 fn options(directory: &Path) -> LedgerOptions {
@@ -41,7 +41,7 @@ fn options(directory: &Path) -> LedgerOptions {
 impl Process {
     fn start(clock: &Arc<ManualClock>, options: LedgerOptions) -> Self {
         let ledger = Arc::new(Ledger::new(Arc::clone(clock) as Arc<dyn Clock>, options.max_keys));
-        let limit = |rule: &str| Arc::new(BookedLimit { domain: "d".into(), rule: rule.into() });
+        let limit = |rule: &str| Arc::new(LimitLabels { domain: "d".into(), rule: rule.into() });
         let writer = LedgerWriter::new(Arc::clone(&ledger), options, Box::new(|_| ()));
         let mut process = Self {
             workers: [ledger.worker(), ledger.worker()],

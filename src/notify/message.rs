@@ -1,6 +1,6 @@
 //! What a notice says: the JSON of the webhook, and its id.
 
-use engine::Share;
+use engine::{OnOver, Share};
 use rules::{local_time, utc_text};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -11,8 +11,8 @@ use crate::ledger::entries_of;
 
 /// The body of the webhook.
 pub(super) fn message(reached: &Reached) -> Value {
-    let Reached { domain, rule, key, share, level, limit, .. } = reached;
-    let count = if limit.period.multiplier() == 1 { "1 " } else { "" };
+    let Reached { domain, rule, key, share, level, spec, .. } = reached;
+    let count = if spec.period.multiplier() == 1 { "1 " } else { "" };
     let mut data = json!({
         "domain": &**domain,
         "rule": &**rule,
@@ -20,12 +20,13 @@ pub(super) fn message(reached: &Reached) -> Value {
         "share": number_of(*share),
         "used": level.used,
         "limit": level.of,
-        "unit_name": limit.unit_name.as_deref().unwrap_or("requests"),
-        "mode": if limit.is_soft { "soft" } else { "enforced" },
-        "period": format!("{count}{}", limit.period),
+        "unit_name": spec.unit_name.as_deref().unwrap_or("requests"),
+        "mode": if spec.on_over == OnOver::Announce { "soft" } else { "enforced" },
+        "period": format!("{count}{}", spec.period),
     });
     if let Some((_, end_us)) = level.window_us {
-        data["period_ends"] = time_text(end_us, limit.zone.as_deref()).into();
+        let zone = spec.calendar.as_ref().map(|calendar| calendar.zone());
+        data["period_ends"] = time_text(end_us, zone).into();
     }
     json!({ "type": "limit.reached", "timestamp": utc_text(level.now_us), "data": data })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::clock::Clock;
 use base::hex;
 use base::log_throttle::LogThrottle;
-use engine::{BookingMode, StoreError};
+use engine::{BookingMode, OnOver, StoreError};
 use store::marks::{MarkId, MemoryMarks};
 use store::redis::RedisStore;
 use tokio::sync::mpsc;
@@ -181,7 +181,8 @@ impl Notifier {
         let (share, used, key) = (found.share, found.level.used, mask(&found.key));
         tracing::info!(id, domain, rule, %share, used, of, key, "a share of a limit is used");
         if let Some(ledger) = ledger {
-            let mode = if found.limit.is_soft { BookingMode::Soft } else { BookingMode::Enforced };
+            let is_soft = found.spec.on_over == OnOver::Announce;
+            let mode = if is_soft { BookingMode::Soft } else { BookingMode::Enforced };
             ledger.add_line(Line {
                 at: found.level.now_us / 1_000_000,
                 domain: domain.to_owned().into(),

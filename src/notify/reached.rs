@@ -1,10 +1,11 @@
 //! Finds the shares that a decision's counters reach, by their level: the next request finds again what was lost.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use base::clock::Clock;
-use engine::{ChargedLimit, Decision, Level, LimitSpec, OnOver, Outcome, Share};
+use engine::{ChargedLimit, Decision, Level, LimitSpec, Outcome, Share};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -50,33 +51,12 @@ pub(super) struct Reached {
     pub(super) key: Box<str>,
     pub(super) share: Share,
     pub(super) level: Level,
-    pub(super) limit: ToldLimit,
+    /// Without its tiers, which can be many.
+    pub(super) spec: Box<LimitSpec>,
     /// By the process's clock, microseconds since the epoch.
     pub(super) queued_us: u64,
     known: Known,
     place: (u64, u8),
-}
-
-/// What a message says of a limit.
-#[derive(Debug)]
-pub(super) struct ToldLimit {
-    pub(super) unit_name: Option<Arc<str>>,
-    pub(super) is_soft: bool,
-    /// Without its count if it is 1: `month`.
-    pub(super) period: engine::Period,
-    /// Of a calendar.
-    pub(super) zone: Option<Box<str>>,
-}
-
-impl ToldLimit {
-    fn new(spec: &LimitSpec) -> Self {
-        Self {
-            unit_name: spec.unit_name.clone(),
-            is_soft: spec.on_over == OnOver::Announce,
-            period: spec.period,
-            zone: spec.calendar.as_ref().map(|calendar| calendar.zone().into()),
-        }
-    }
 }
 
 impl Notices {
@@ -125,7 +105,7 @@ impl Worker {
                 key: key.into(),
                 share,
                 level,
-                limit: ToldLimit::new(spec),
+                spec: Box::new(LimitSpec { tiers: BTreeMap::new(), ..spec.clone() }),
                 queued_us: self.clock.now_us(),
                 known: Arc::clone(&self.known),
                 place,
@@ -152,7 +132,7 @@ impl Reached {
     pub(super) fn rest_us(&self, now_us: u64) -> u64 {
         let whole_us = match self.level.window_us {
             Some((_, end_us)) => end_us.saturating_sub(self.level.now_us),
-            None => self.limit.period.us(),
+            None => self.spec.period.us(),
         };
         whole_us.saturating_sub(now_us.saturating_sub(self.queued_us))
     }

@@ -1,7 +1,6 @@
 //! Counts of the limits with the same labels: outcomes, answers by failure policy, announcements, the checks and
 //! charges of limits that reserve, and settles.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::algorithm::CounterReading;
@@ -13,12 +12,6 @@ use super::series::Count;
 
 /// With fewer charges, the ratio of checks to charges is meaningless.
 const MIN_CHARGES: u64 = 1_000;
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LimitLabels {
-    pub(super) domain: Arc<str>,
-    pub(super) rule: Arc<str>,
-}
 
 /// Counts of the limits with the same labels.
 #[derive(Debug, Default)]

@@ -9,11 +9,11 @@ use prometheus::{IntCounter, Registry, Result};
 
 use super::exceptions::ExceptionCounts;
 use super::family::{CountersBy, ReadFamily, add_series, counter};
-use super::limit_counts::{LimitCounts, LimitLabels, SettleCounts, SlotCounts};
+use super::limit_counts::{LimitCounts, SettleCounts, SlotCounts};
 use super::limits::{LimitMeters, Meter};
 use super::requests::RequestResult;
 use super::series::{SeriesBinding, SeriesTable};
-use crate::ledger::BookedLimit;
+use crate::ledger::LimitLabels;
 use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
 
 /// Domain and rule label of limits that a request overrides.
@@ -190,8 +190,7 @@ impl Bindings<'_> {
         let has_slots = limit.spec.algorithm == Algorithm::Concurrency;
         let slots = has_slots.then(|| self.slots.counts(labels.clone()));
         let settles = (limit.spec.settle && !has_slots).then(|| self.settles.counts(labels.clone()));
-        let booked = BookedLimit { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
-        let booked = limit.spec.ledger.then(|| Arc::new(booked));
+        let booked = limit.spec.ledger.then(|| Arc::new(labels.clone()));
         let meter = self.meter(labels, policy, hits);
         meter.counts.use_spec(&limit.spec);
         Some(Meter { settles, slots, booked, rule: limit.quantity, ..meter })

@@ -15,7 +15,7 @@ use super::exceptions::ExceptionCounts;
 use super::family::CountersBy;
 use super::limit_counts::{LimitCounts, SettleCounts, SlotCounts};
 use super::requests::RequestResult;
-use crate::ledger::{BookedLimit, WorkerLedger};
+use crate::ledger::{LimitLabels, WorkerLedger};
 use crate::notify::WorkerNotices;
 use crate::telemetry::envoy_ratelimit::HitMeter;
 
@@ -44,7 +44,7 @@ pub(super) struct Meter {
     /// Instead of `settles`, for a concurrency limit.
     pub(super) slots: Option<Arc<SlotCounts>>,
     /// `None` for a limit without `ledger`.
-    pub(super) booked: Option<Arc<BookedLimit>>,
+    pub(super) booked: Option<Arc<LimitLabels>>,
 }
 
 impl LimitMeters {

@@ -7,10 +7,11 @@ use engine::ExceptionKind;
 use super::Metrics;
 use super::denied_keys::{CountedKeys, DeniedKeys, LimitRef};
 use super::family::DurationBuckets;
-use super::limit_counts::{LimitCounts, LimitLabels};
+use super::limit_counts::LimitCounts;
 use super::ports::CloseReason;
 use super::requests::{RequestFailure, RequestResult};
 use super::series::Series;
+use crate::ledger::LimitLabels;
 
 /// Totals since the process started, and gauges.
 #[derive(Clone, Debug, Default)]
