@@ -8,7 +8,7 @@ use engine::{ChargedLimit, Charging, Cost, DecidedBy, LimitResult, Verdict};
 use parking_lot::Mutex;
 
 use super::names::{Stats, stat_name};
-use crate::telemetry::metrics::series::{Count, SeriesBinding, SeriesTable};
+use crate::telemetry::metrics::series::{Count, SeriesTable};
 
 /// Path of the limits that requests bring.
 pub(crate) const OVERRIDE_PATH: &str = "override.override";
@@ -16,29 +16,12 @@ pub(crate) const OVERRIDE_PATH: &str = "override.override";
 /// A longer path with request values is counted under its rule's path, to bound a series' memory.
 const MAX_PATH_BYTES: usize = 512;
 
-/// Hits of the current rules, by rule path.
-#[derive(Debug)]
-pub(crate) struct HitFamilies {
-    by_rule: SeriesTable<Box<str>, RuleHits>,
-    /// Maximum paths with values per rule.
-    values_per_rule: usize,
-}
-
-/// Hits of new rules.
-pub(crate) struct HitBinding<'f> {
-    by_rule: SeriesBinding<'f, Box<str>, RuleHits>,
-    values_per_rule: usize,
-}
-
-#[derive(Debug)]
-pub(crate) struct HitMeter {
-    hits: Arc<RuleHits>,
-    values_per_rule: usize,
-}
+/// Hits of the current rules, by rule path; [`OVERRIDE_PATH`] is for limits that requests bring.
+pub(crate) type HitFamilies = SeriesTable<Box<str>, RuleHits>;
 
 /// Hits of the rules with one path.
 #[derive(Debug, Default)]
-struct RuleHits {
+pub(crate) struct RuleHits {
     /// Hits under the rule's path: all of them, or those that do not fit into `by_path`.
     own: HitCounts,
     /// Hits under paths with request values, at most `values_per_rule` paths.
@@ -52,58 +35,39 @@ const COUNTERS: [&str; 6] =
 #[derive(Debug, Default)]
 struct HitCounts([Count; COUNTERS.len()]);
 
-impl HitFamilies {
-    pub(crate) fn new(values_per_rule: usize) -> Self {
-        Self { by_rule: SeriesTable::default(), values_per_rule }
-    }
-
-    /// Starts counting for new rules. Only one thread may do so at a time.
-    pub(crate) fn bind(&self) -> HitBinding<'_> {
-        HitBinding { by_rule: self.by_rule.bind(), values_per_rule: self.values_per_rule }
-    }
-
-    /// Adds the current rules' hits.
-    pub(crate) fn add_to(&self, stats: &mut Stats) {
-        for (path, hits) in self.by_rule.in_force().iter() {
-            hits.own.add_to(stats, || stat_name(path));
-            for (path, counts) in hits.by_path.lock().iter() {
-                counts.add_to(stats, || stat_name(path));
-            }
-        }
-    }
-}
-
-impl HitBinding<'_> {
-    /// Returns the meter for a rule's limits; [`OVERRIDE_PATH`] is for limits that requests bring.
-    pub(crate) fn meter(&mut self, path: &str) -> HitMeter {
-        HitMeter { hits: self.by_rule.counts(path.into()), values_per_rule: self.values_per_rule }
-    }
-
-    /// Switches to the new rules.
-    pub(crate) fn finish(self) {
-        self.by_rule.finish();
-    }
-}
-
-impl HitMeter {
-    /// Counts a decided charge. A hit is near its limit if more than `near_above` units are used.
-    pub(crate) fn record(&self, charged: &ChargedLimit<'_>, result: &LimitResult<'_>, near_above: u64) {
-        self.with_counts(charged.stat_path, |counts| counts.record(result, near_above));
-    }
-
-    pub(crate) fn record_undecided(&self, charged: &ChargedLimit<'_>) {
-        self.with_counts(charged.stat_path, |counts| counts.record_undecided(charged.cost));
-    }
-
-    fn with_counts(&self, path: Option<&str>, count: impl FnOnce(&HitCounts)) {
-        match path.and_then(|path| self.hits.of_path(path, self.values_per_rule)) {
-            Some(counts) => count(&counts),
-            None => count(&self.hits.own),
+/// Adds the current rules' hits.
+pub(crate) fn add_hits(families: &HitFamilies, stats: &mut Stats) {
+    for (path, hits) in families.in_force().iter() {
+        hits.own.add_to(stats, || stat_name(path));
+        for (path, counts) in hits.by_path.lock().iter() {
+            counts.add_to(stats, || stat_name(path));
         }
     }
 }
 
 impl RuleHits {
+    /// Counts a decided charge. A hit is near its limit if more than `near_above` units are used. There are at most
+    /// `values_per_rule` paths with values.
+    pub(crate) fn record(
+        &self,
+        charged: &ChargedLimit<'_>,
+        result: &LimitResult<'_>,
+        (near_above, values_per_rule): (u64, usize),
+    ) {
+        self.with_counts(charged.stat_path, values_per_rule, |counts| counts.record(result, near_above));
+    }
+
+    pub(crate) fn record_undecided(&self, charged: &ChargedLimit<'_>, values_per_rule: usize) {
+        self.with_counts(charged.stat_path, values_per_rule, |counts| counts.record_undecided(charged.cost));
+    }
+
+    fn with_counts(&self, path: Option<&str>, values_per_rule: usize, count: impl FnOnce(&HitCounts)) {
+        match path.and_then(|path| self.of_path(path, values_per_rule)) {
+            Some(counts) => count(&counts),
+            None => count(&self.own),
+        }
+    }
+
     /// Returns a path's counts; `None` if it is too long, or there are too many paths with values.
     fn of_path(&self, path: &str, values_per_rule: usize) -> Option<Arc<HitCounts>> {
         let mut by_path = self.by_path.lock();

@@ -1,6 +1,6 @@
 //! Exports what envoyproxy/ratelimit exports, in addition to the service's own metrics and log: hits of limits,
 //! response times, their dotted names and families, statsd, and log lines. A request or decision is counted by one call
-//! of a `HitMeter` or a `DurationMeter`. `src/envoy_ratelimit` translates the environment variables.
+//! of a `RuleHits` or a `DurationMeter`. `src/envoy_ratelimit` translates the environment variables.
 
 mod hits;
 mod log_lines;
@@ -16,7 +16,7 @@ pub use statsd::{
     timing_queue,
 };
 
-pub(super) use hits::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
+pub(super) use hits::{HitFamilies, OVERRIDE_PATH, RuleHits, add_hits};
 pub(super) use log_lines::EnvoyRatelimitLines;
 pub(super) use names::{FAMILIES, OwnCounts, Stats, families};
 pub(super) use other_forms::{DurationMeter, GrpcMethod};

@@ -14,7 +14,7 @@ use super::limits::{LimitMeters, Meter};
 use super::requests::RequestResult;
 use super::series::{SeriesBinding, SeriesTable};
 use crate::ledger::LimitLabels;
-use crate::telemetry::envoy_ratelimit::{HitBinding, HitFamilies, HitMeter, OVERRIDE_PATH};
+use crate::telemetry::envoy_ratelimit::{HitFamilies, OVERRIDE_PATH, RuleHits};
 
 /// Domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
@@ -57,6 +57,7 @@ pub(super) struct LimitFamilies {
     results: CountersBy<RequestResult>,
     pub(super) without_limit: IntCounter,
     near_limit_ppm: u32,
+    values_per_rule: usize,
 }
 
 impl LimitFamilies {
@@ -73,7 +74,7 @@ impl LimitFamilies {
             decisions: SeriesTable::default(),
             settles: SeriesTable::default(),
             slots: SeriesTable::default(),
-            hits: HitFamilies::new(values_per_rule),
+            hits: HitFamilies::default(),
             shadowed: counter(
                 registry,
                 "ratelimitd_shadowed_requests_total",
@@ -86,6 +87,7 @@ impl LimitFamilies {
                 "Requests without a matching limit although their domain has rules",
             )?,
             near_limit_ppm,
+            values_per_rule,
         })
     }
 
@@ -102,7 +104,7 @@ impl LimitFamilies {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
         }
         let overrides = LimitLabels { domain: OVERRIDE.into(), rule: OVERRIDE.into() };
-        let hits = bindings.hits.meter(OVERRIDE_PATH);
+        let hits = bindings.hits.counts(OVERRIDE_PATH.into());
         each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
         bindings.settles.finish();
@@ -115,6 +117,7 @@ impl LimitFamilies {
             results: self.results.clone(),
             without_limit: self.without_limit.clone(),
             near_limit_ppm: self.near_limit_ppm,
+            values_per_rule: self.values_per_rule,
         }
     }
 
@@ -175,7 +178,7 @@ struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
     settles: SeriesBinding<'f, LimitLabels, SettleCounts>,
     slots: SeriesBinding<'f, LimitLabels, SlotCounts>,
-    hits: HitBinding<'f>,
+    hits: SeriesBinding<'f, Box<str>, RuleHits>,
 }
 
 impl Bindings<'_> {
@@ -183,7 +186,7 @@ impl Bindings<'_> {
         if limit.quantity == Quantity::Unlimited {
             return None;
         }
-        let hits = self.hits.meter(&rule.path);
+        let hits = self.hits.counts((*rule.path).into());
         let policy = limit.spec.on_store_failure;
         let policy = if limit.never_denies() { policy.allow_for_error() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
@@ -196,7 +199,7 @@ impl Bindings<'_> {
         Some(Meter { settles, slots, booked, rule: limit.quantity, ..meter })
     }
 
-    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: HitMeter) -> Meter {
+    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: Arc<RuleHits>) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.use_policy(policy);
         Meter { counts, rule: Quantity::Unlimited, policy, hits, settles: None, slots: None, booked: None }

@@ -17,7 +17,7 @@ use super::limit_counts::{LimitCounts, SettleCounts, SlotCounts};
 use super::requests::RequestResult;
 use crate::ledger::{LimitLabels, WorkerLedger};
 use crate::notify::WorkerNotices;
-use crate::telemetry::envoy_ratelimit::HitMeter;
+use crate::telemetry::envoy_ratelimit::RuleHits;
 
 /// Counters of every limit of a rule set, looked up once when the rules are applied.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct LimitMeters {
     pub(super) results: CountersBy<RequestResult>,
     pub(super) without_limit: IntCounter,
     pub(super) near_limit_ppm: u32,
+    /// Maximum paths with values, of which a rule's hits are counted separately.
+    pub(super) values_per_rule: usize,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub(super) struct Meter {
     /// The kernel of the rule's limit; [`Quantity::Unlimited`] for limits in requests.
     pub(super) rule: Quantity,
     pub(super) policy: FailurePolicy,
-    pub(super) hits: HitMeter,
+    pub(super) hits: Arc<RuleHits>,
     /// `None` for a limit without `settle`.
     pub(super) settles: Option<Arc<SettleCounts>>,
     /// Instead of `settles`, for a concurrency limit.
@@ -94,7 +96,7 @@ impl LimitMeters {
             if result.outcome.verdict == Verdict::Over {
                 denied.count(&meter.counts, meter.rule, decision, &charged);
             }
-            meter.hits.record(&charged, &result, near_above);
+            meter.hits.record(&charged, &result, (near_above, self.values_per_rule));
         }
         self.results.count(match decision.overall {
             Code::OverLimit => RequestResult::Denied,
@@ -129,7 +131,7 @@ impl LimitMeters {
             if meter.policy == FailurePolicy::Error {
                 meter.counts.record_policy(meter.policy);
             }
-            meter.hits.record_undecided(&charged);
+            meter.hits.record_undecided(&charged, self.values_per_rule);
         }
     }
 

@@ -31,7 +31,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
-use crate::telemetry::envoy_ratelimit::{self, OwnCounts, RESPONSE_TIME, Stat, Stats, lost_lines};
+use crate::telemetry::envoy_ratelimit::{self, OwnCounts, RESPONSE_TIME, Stat, Stats, add_hits, lost_lines};
 use denied_keys::CountingWorkers;
 use exceptions::ExceptionFamilies;
 use family::{ReadFamily, counter, counters, register_read, watch};
@@ -253,7 +253,7 @@ impl Families {
     fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
         let [successful_rule_loads, failed_rule_loads] = self.rules.loads();
         let mut stats = Stats::default();
-        self.limits.hits.add_to(&mut stats);
+        add_hits(&self.limits.hits, &mut stats);
         self.requests.response_times.add_calls_to(&mut stats);
         stats.add_own(&OwnCounts {
             shadowed_requests: self.limits.shadowed.get(),
