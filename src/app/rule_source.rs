@@ -2,6 +2,7 @@
 //! read once the rules that a service with the same settings would use.
 
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
 
 use base::check_forever;
@@ -181,6 +182,8 @@ pub enum ReadRulesError {
     },
     #[error("cannot load the rules of xDS server {server}, version {version}:\n{problems}")]
     Resources { server: String, version: String, problems: Problems },
+    #[error("cannot start a runtime: {0}")]
+    Runtime(#[from] io::Error),
 }
 
 impl ReadRulesError {
@@ -188,7 +191,7 @@ impl ReadRulesError {
     pub fn problems(&self) -> Option<&Problems> {
         match self {
             Self::Files { problems, .. } | Self::Resources { problems, .. } => Some(problems),
-            Self::Server { .. } => None,
+            Self::Server { .. } | Self::Runtime(_) => None,
         }
     }
 }

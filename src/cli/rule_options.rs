@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::clock::{Clock as _, SystemClock};
 use clap::Args;
 use engine::Entry;
-use rules::{CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions, Problems};
+use rules::{CalendarOptions, CalendarYears, ExceptionScope, LoadOptions, LoadedExceptions};
 
 use super::load_settings::load_settings;
 use super::service_connection::block_on;
@@ -71,28 +71,10 @@ impl RuleOptions {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsRulesError {
-    #[error("cannot start a runtime: {0}")]
-    Runtime(#[from] std::io::Error),
-    #[error(transparent)]
-    Rules(#[from] ReadRulesError),
-}
-
-impl SettingsRulesError {
-    /// The problems of the rules, if they were readable.
-    pub fn problems(&self) -> Option<&Problems> {
-        match self {
-            Self::Rules(error) => error.problems(),
-            Self::Runtime(_) => None,
-        }
-    }
-}
-
 /// Reads the rules that a service with these settings would use, from files or an xDS server.
 ///
 /// # Errors
-/// [`SettingsRulesError`] if they are unreadable or invalid.
-pub fn settings_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, SettingsRulesError> {
-    Ok(block_on(read_rules(settings, options))??)
+/// [`ReadRulesError`] if they are unreadable or invalid.
+pub fn settings_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, ReadRulesError> {
+    block_on(read_rules(settings, options))?
 }
