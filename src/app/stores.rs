@@ -141,9 +141,8 @@ impl Stores {
 
     fn make_redis(&self) -> Result<RedisStore, OptionsError> {
         let meters = &self.metrics.families.stores;
-        let of_group = |group| self.availability.watching(meters.batches_of(group));
-        let main = self.availability.watching(meters.batches());
-        let observers = [main, of_group(ServerGroup::PerSecond), of_group(ServerGroup::Home)];
+        let groups = [None, Some(ServerGroup::PerSecond), Some(ServerGroup::Home)];
+        let observers = groups.map(|group| self.availability.watching(meters.batches(group)));
         RedisStore::with_observers(&self.redis, observers)
     }
 

@@ -1,5 +1,6 @@
 //! Metrics of stores: durations and errors of decisions, sizes of batches and queues, breakers, and the keys in memory.
 
+use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -135,10 +136,7 @@ pub struct BatchMeter {
 impl StoreFamilies {
     pub(super) fn new(registry: &Registry) -> Result<Self> {
         let workers = Workers::default();
-        let watched = Arc::clone(&workers);
-        QUEUE_DEPTH.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
-        let watched = Arc::clone(&workers);
-        BREAKERS_OPEN.register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))?;
+        watch_workers(registry, &workers, [QUEUE_DEPTH, BREAKERS_OPEN])?;
         let clock_difference = Gauge::new(
             "ratelimitd_redis_clock_difference_seconds",
             "Seconds by which a Redis clock is ahead of the local clock: the largest difference of all \
@@ -183,23 +181,11 @@ impl StoreFamilies {
 
     /// Registers the gauges of a server group.
     pub(super) fn watch_group(&self, registry: &Registry, group: ServerGroup) -> Result<()> {
-        let (depth, breakers) = match group {
-            ServerGroup::PerSecond => (PER_SECOND_QUEUE_DEPTH, PER_SECOND_BREAKERS_OPEN),
-            ServerGroup::Home => (HOME_QUEUE_DEPTH, HOME_BREAKERS_OPEN),
+        let families = match group {
+            ServerGroup::PerSecond => [PER_SECOND_QUEUE_DEPTH, PER_SECOND_BREAKERS_OPEN],
+            ServerGroup::Home => [HOME_QUEUE_DEPTH, HOME_BREAKERS_OPEN],
         };
-        let watched = Arc::clone(&self.groups[group as usize]);
-        depth.register(registry, &[], move || sum(&watched, |gauges| &gauges.queued))?;
-        let watched = Arc::clone(&self.groups[group as usize]);
-        breakers.register(registry, &[], move || sum(&watched, |gauges| &gauges.open_breakers))
-    }
-
-    /// The meter of one worker's calls to a server group, which also count in the totals.
-    pub(crate) fn batches_of(&self, group: ServerGroup) -> BatchMeter {
-        let meter = self.batches();
-        let mut workers = self.groups[group as usize].lock();
-        workers.retain(|worker| worker.strong_count() > 0);
-        workers.push(Arc::downgrade(&meter.gauges));
-        meter
+        watch_workers(registry, &self.groups[group as usize], families)
     }
 
     /// Sets by how many microseconds the clock of Redis is ahead of this machine's.
@@ -236,11 +222,14 @@ impl StoreFamilies {
         }
     }
 
-    pub(crate) fn batches(&self) -> BatchMeter {
+    /// The meter of one worker's calls. Those to a server group also count in the totals.
+    pub(crate) fn batches(&self, group: Option<ServerGroup>) -> BatchMeter {
         let gauges = Arc::default();
-        let mut workers = self.workers.lock();
-        workers.retain(|worker| worker.strong_count() > 0);
-        workers.push(Arc::downgrade(&gauges));
+        for workers in iter::once(&self.workers).chain(group.map(|group| &self.groups[group as usize])) {
+            let mut workers = workers.lock();
+            workers.retain(|worker| worker.strong_count() > 0);
+            workers.push(Arc::downgrade(&gauges));
+        }
         let transitions =
             BreakerState::ALL.map(|state| self.breaker_transitions.with_label_values(&[state.name()]));
         BatchMeter {
@@ -250,6 +239,13 @@ impl StoreFamilies {
             gauges,
         }
     }
+}
+
+/// Registers the gauges of these workers: queued requests, and open breakers.
+fn watch_workers(registry: &Registry, workers: &Workers, [depth, breakers]: [ReadFamily; 2]) -> Result<()> {
+    let [queued, open] = [Arc::clone(workers), Arc::clone(workers)];
+    depth.register(registry, &[], move || sum(&queued, |gauges| &gauges.queued))?;
+    breakers.register(registry, &[], move || sum(&open, |gauges| &gauges.open_breakers))
 }
 
 fn sum(workers: &Workers, count: impl Fn(&WorkerGauges) -> &AtomicUsize) -> u64 {

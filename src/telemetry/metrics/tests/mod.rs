@@ -297,7 +297,7 @@ fn stores_report_durations_errors_batches_and_keys() {
     store.decided(Duration::from_millis(15), Err(&StoreError::Timeout));
     store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
     store.decided(Duration::ZERO, Err(&StoreError::Open(Arc::new(StoreError::Timeout))));
-    let (first, second) = (metrics.families.stores.batches(), metrics.families.stores.batches());
+    let (first, second) = (metrics.families.stores.batches(None), metrics.families.stores.batches(None));
     let turn = |from, to| BreakerTransition { node: "", from, to, cause: None };
     first.breaker(turn(BreakerState::Closed, BreakerState::Open));
     first.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
