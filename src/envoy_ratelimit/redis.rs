@@ -1,10 +1,10 @@
 //! Translates the Redis servers: addresses and credentials.
 
 use store::redis::RedisUrl;
-use strum::IntoStaticStr;
 
 use super::certificates;
 use super::draft::Draft;
+use crate::settings::TopologyName;
 
 /// Variables of one group of servers, and the settings section that they set.
 struct ServerNames {
@@ -47,15 +47,6 @@ const TIMEOUT: &str = "100ms";
 /// Where Go connects if an address has no host.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Named as in the ratelimitd setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-enum Topology {
-    Standalone,
-    Cluster,
-    Sentinel,
-}
-
 pub(super) fn translate(draft: &mut Draft) {
     draft.set_default("store.redis.timeout", TIMEOUT, "a timeout of decisions");
     translate_group(draft, &MAIN);
@@ -78,7 +69,7 @@ fn translate_group(draft: &mut Draft, names: &ServerNames) {
     draft.set(&names.key("topology"), <&str>::from(topology), &[names.topology]);
     translate_servers(draft, names, topology);
     translate_credentials(draft, names.auth, [names.key("username"), names.key("password")]);
-    if topology == Topology::Sentinel {
+    if topology == TopologyName::Sentinel {
         let keys = [names.key("sentinel.username"), names.key("sentinel.password")];
         translate_credentials(draft, names.sentinel_auth, keys);
     }
@@ -96,14 +87,14 @@ impl ServerNames {
     }
 }
 
-fn topology(draft: &mut Draft, variable: &'static str) -> Option<Topology> {
+fn topology(draft: &mut Draft, variable: &'static str) -> Option<TopologyName> {
     match draft.text(variable).to_ascii_uppercase().as_str() {
-        "SINGLE" => Some(Topology::Standalone),
-        "CLUSTER" => Some(Topology::Cluster),
-        "SENTINEL" => Some(Topology::Sentinel),
+        "SINGLE" => Some(TopologyName::Standalone),
+        "CLUSTER" => Some(TopologyName::Cluster),
+        "SENTINEL" => Some(TopologyName::Sentinel),
         "" => {
             draft.warn(format!("{variable} is empty; using SINGLE"));
-            Some(Topology::Standalone)
+            Some(TopologyName::Standalone)
         }
         _ => {
             draft.refuse(variable, "one of SINGLE, CLUSTER, SENTINEL");
@@ -112,10 +103,10 @@ fn topology(draft: &mut Draft, variable: &'static str) -> Option<Topology> {
     }
 }
 
-fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology) {
+fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: TopologyName) {
     let text = draft.text(names.url).to_owned();
     let mut elements: Vec<&str> = text.split(',').collect();
-    if topology == Topology::Sentinel {
+    if topology == TopologyName::Sentinel {
         let master = elements.remove(0);
         if master.is_empty() || elements.is_empty() {
             draft.refuse(names.url, "the name of the master, then the sentinels, with commas between them");
@@ -123,7 +114,7 @@ fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology)
         }
         draft.set(&names.key("sentinel.master"), master, &[names.url]);
     }
-    if topology == Topology::Standalone && elements.len() > 1 {
+    if topology == TopologyName::Standalone && elements.len() > 1 {
         let expected = format!("one server, as {} is SINGLE", names.topology);
         draft.refuse(names.url, expected);
         return;
@@ -157,10 +148,10 @@ fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()
 
 /// As in `envoyproxy/ratelimit`, a password in a sentinel's URL is for the sentinel; in a ratelimitd URL it is for the
 /// servers.
-fn set_urls(draft: &mut Draft, names: &ServerNames, topology: Topology, urls: &[RedisUrl]) {
+fn set_urls(draft: &mut Draft, names: &ServerNames, topology: TopologyName, urls: &[RedisUrl]) {
     let variables = names.of_addresses();
     let mut texts: Vec<String> = urls.iter().map(RedisUrl::with_credentials).collect();
-    if topology == Topology::Sentinel {
+    if topology == TopologyName::Sentinel {
         texts = urls.iter().map(ToString::to_string).collect();
         let (user, password) = urls[0].credentials();
         for (name, text) in [("sentinel.username", user), ("sentinel.password", password)] {

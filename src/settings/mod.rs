@@ -34,6 +34,7 @@ pub use reader::{SettingInForce, SettingsReport};
 pub use rules_section::{Exceptions, Rules};
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server_section::{AdminServer, Check, GrpcServer, Server};
+pub(crate) use store_section::TopologyName;
 pub use store_section::{Store, StoreKind};
 pub use telemetry::{Log, Metrics};
 

@@ -94,9 +94,9 @@ fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOpti
 const MAX_PREFIX_BYTES: usize = 64;
 
 /// Value of `store.redis.topology`. The topologies' options are separate settings.
-#[derive(Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-enum TopologyName {
+pub(crate) enum TopologyName {
     Standalone,
     Sentinel,
     Cluster,
