@@ -9,13 +9,13 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use engine::Store;
-use engine::wire::json::Object;
-use engine::wire::{Bounds, RawRequest};
+use engine::wire::Bounds;
 use http::{StatusCode, header};
 use serde_json::json;
 
 use super::admin_access::{AdminRefusal, AdminRole};
 use super::admin_token::AccessCheck;
+use super::json::parse;
 use super::server::ClientAddress;
 use crate::decide::counters::CounterService;
 use crate::decide::{CertificateRights, NoDecision, Right, Rights};
@@ -91,13 +91,8 @@ async fn usage<S: Store + 'static>(
 
 impl<S: Store> UsageEndpoint<S> {
     async fn usage(&self, body: &[u8]) -> Result<String, NoDecision> {
-        let unread = |error: serde_json::Error| NoDecision::Quoting {
-            text: "the body is not a request in JSON",
-            cause: error.to_string().into(),
-        };
-        let Object(request): Object<RawRequest> = serde_json::from_slice(body).map_err(unread)?;
         let bounds = Bounds { max_descriptors: MOST_DESCRIPTORS, ..self.bounds };
-        let descriptors = self.service.usage(&request.validate(&bounds)?).await?;
+        let descriptors = self.service.usage(&parse(body)?.validate(&bounds)?).await?;
         let usage: Vec<_> = descriptors.iter().map(|limits| json!({ "limits": limits })).collect();
         Ok(json!({ "usage": usage }).to_string())
     }

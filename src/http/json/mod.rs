@@ -55,7 +55,7 @@ pub(super) fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision 
 }
 
 /// Reads a request in the protobuf JSON mapping.
-fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
+pub(super) fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
     let Object(request) = serde_json::from_slice(body).map_err(unread)?;
     Ok(request)
 }
