@@ -11,20 +11,16 @@ use store::redis::{RedisOptions, Topology};
 use crate::grpc::GrpcOptions;
 use crate::net::ConnectionBounds;
 use crate::settings::Settings;
+use crate::telemetry::metrics::Port;
 
 /// Far more connections than a fleet of Envoys opens; each costs some tens of kilobytes.
 const MAX_GRPC_CONNECTIONS: usize = 10_000;
 /// Enough for probes, scrapers and people.
 const MAX_HTTP_CONNECTIONS: usize = 1_024;
 
-/// Maximum connections of each port.
+/// Maximum connections of each port, in the order of [`Port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PortBounds {
-    pub(super) grpc: ConnectionBounds,
-    pub(super) http: ConnectionBounds,
-    pub(super) admin: ConnectionBounds,
-    pub(super) metrics: ConnectionBounds,
-}
+pub(super) struct PortBounds([ConnectionBounds; 4]);
 
 /// Raises the soft limit of open files to the hard one. Returns the resulting limit, and logs both.
 pub(super) fn raise_open_files() -> usize {
@@ -57,7 +53,11 @@ impl PortBounds {
             let per_address = per_address.map_or(half, |most| most.get().min(total));
             ConnectionBounds { total, per_address }
         };
-        Self { grpc: bounds(grpc), http: bounds(http), admin: bounds(admin), metrics: bounds(metrics) }
+        Self([grpc, http, admin, metrics].map(bounds))
+    }
+
+    pub(super) fn of(&self, port: Port) -> ConnectionBounds {
+        self.0[port as usize]
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         ];
         for (open_files, expected) in table {
             let bounds = PortBounds::within(open_files, None);
-            let total = [bounds.grpc, bounds.http, bounds.admin].map(|bounds| bounds.total);
+            let total = [Port::Grpc, Port::Http, Port::Admin].map(|port| bounds.of(port).total);
             assert_eq!(total, expected, "{open_files} open files");
             if open_files >= 256 {
                 assert!(total.iter().sum::<usize>() <= open_files / 4 * 3, "{open_files} open files");
@@ -137,10 +137,11 @@ mod tests {
 
     #[test]
     fn one_address_gets_half_of_a_port_or_as_much_as_set() {
-        let of = |per_address| PortBounds::within(1_024, NonZeroUsize::new(per_address));
-        assert_eq!((of(0).grpc.per_address, of(0).http.per_address), (288, 64));
-        assert_eq!((of(100).grpc.per_address, of(100).http.per_address), (100, 100));
-        assert_eq!((of(9_999).grpc.per_address, of(9_999).admin.per_address), (576, 64));
+        let of = |per_address| {
+            let bounds = PortBounds::within(1_024, NonZeroUsize::new(per_address));
+            [Port::Grpc, Port::Http, Port::Admin].map(|port| bounds.of(port).per_address)
+        };
+        assert_eq!((of(0), of(100), of(9_999)), ([288, 64, 32], [100, 100, 64], [576, 128, 64]));
     }
 
     #[test]

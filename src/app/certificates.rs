@@ -14,7 +14,7 @@ use super::AppError;
 use super::bounds::PortBounds;
 use super::load_status::LoadStatus;
 use crate::net::ConnectionBounds;
-use crate::net::tls_port::{HandshakeBounds, HandshakeThread, PortTls};
+use crate::net::tls_port::{HandshakeThread, PortTls, handshake_bounds};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 
@@ -53,16 +53,16 @@ impl TlsPorts {
     pub(super) fn load(server: &Server, bounds: &PortBounds, metrics: &Metrics) -> Result<Self, AppError> {
         let admin = server.admin.tls.as_ref().filter(|_| server.admin.address.is_some());
         let ports = [
-            (Port::Grpc, Protocol::Http2, server.grpc.tls.as_ref(), bounds.grpc),
-            (Port::Http, Protocol::Http1, server.http_tls.as_ref(), bounds.http),
-            (Port::Admin, Protocol::Http1, admin, bounds.admin),
+            (Port::Grpc, Protocol::Http2, server.grpc.tls.as_ref()),
+            (Port::Http, Protocol::Http1, server.http_tls.as_ref()),
+            (Port::Admin, Protocol::Http1, admin),
         ];
-        if ports.iter().all(|(_, _, settings, _)| settings.is_none()) {
+        if ports.iter().all(|(_, _, settings)| settings.is_none()) {
             return Ok(Self::default());
         }
         let handshakes = HandshakeThread::start()?;
-        let with_tls = ports.into_iter().filter_map(|(port, protocol, settings, bounds)| {
-            Some(TlsPort::load(settings?, protocol, bounds, metrics.tls(port), handshakes.runtime()))
+        let with_tls = ports.into_iter().filter_map(|(port, protocol, settings)| {
+            Some(TlsPort::load(settings?, protocol, bounds.of(port), metrics.tls(port), handshakes.runtime()))
         });
         Ok(Self { ports: with_tls.collect::<Result<_, _>>()?, handshakes: Some(handshakes) })
     }
@@ -113,7 +113,7 @@ impl TlsPort {
             load,
         };
         report_loaded(&meter, &loaded, now_us);
-        let tls = PortTls::new(&loaded, HandshakeBounds::within(bounds), meter.clone(), handshakes);
+        let tls = PortTls::new(&loaded, handshake_bounds(bounds), meter.clone(), handshakes);
         Ok(Self { protocol, files, tls, meter, status: Arc::new(Mutex::new(status)) })
     }
 

@@ -155,13 +155,7 @@ impl App {
     }
 
     fn admission(&self, port: Port) -> Admission {
-        let bounds = match port {
-            Port::Grpc => self.bounds.grpc,
-            Port::Http => self.bounds.http,
-            Port::Admin => self.bounds.admin,
-            Port::Metrics => self.bounds.metrics,
-        };
-        Admission::new(port, bounds, self.metrics.connections(port))
+        Admission::new(port, self.bounds.of(port), self.metrics.connections(port))
     }
 
     fn handler_factory(
@@ -334,9 +328,9 @@ async fn shake_hands(thread: Option<HandshakeThread>, stop: CancellationToken) -
 /// Logs what the process serves, and from where.
 fn log_serving(addresses: &Addresses, settings: &Settings, bounds: PortBounds) {
     tracing::info!(
-        grpc = bounds.grpc.total,
-        http = bounds.http.total,
-        admin = bounds.admin.total,
+        grpc = bounds.of(Port::Grpc).total,
+        http = bounds.of(Port::Http).total,
+        admin = bounds.of(Port::Admin).total,
         "connection limits by port"
     );
     let rules = match &settings.rules.xds {

@@ -19,17 +19,9 @@ const MAX_HANDSHAKES: usize = 1_000;
 /// handshakes than the new one's gives up a slot immediately.
 const DISPLACED_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum unfinished handshakes of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HandshakeBounds {
-    pub total: usize,
-    /// From one IPv4 address or one IPv6 network of 64 bits.
-    pub per_address: usize,
-}
-
 #[derive(Debug)]
 pub(super) struct Handshakes {
-    bounds: HandshakeBounds,
+    bounds: ConnectionBounds,
     open: Mutex<OpenHandshakes>,
 }
 
@@ -58,17 +50,15 @@ pub(super) struct HandshakePlace {
     pub(super) displaced: CancellationToken,
 }
 
-impl HandshakeBounds {
-    /// At most half of the port's connections, so that stalled clients leave the other half free; of these at most half
-    /// from one address.
-    pub fn within(connections: ConnectionBounds) -> Self {
-        let total = (connections.total / 2).clamp(1, MAX_HANDSHAKES);
-        Self { total, per_address: total.div_ceil(2).min(connections.per_address) }
-    }
+/// Bounds a port's unfinished handshakes: at most half of its connections, so that stalled clients leave
+/// the other half free; of these at most half from one address.
+pub fn handshake_bounds(connections: ConnectionBounds) -> ConnectionBounds {
+    let total = (connections.total / 2).clamp(1, MAX_HANDSHAKES);
+    ConnectionBounds { total, per_address: total.div_ceil(2).min(connections.per_address) }
 }
 
 impl Handshakes {
-    pub(super) fn new(bounds: HandshakeBounds) -> Self {
+    pub(super) fn new(bounds: ConnectionBounds) -> Self {
         Self { bounds, open: Mutex::default() }
     }
 
@@ -139,7 +129,7 @@ mod tests {
     const CLIENTS: [[u8; 4]; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]];
 
     fn handshakes(total: usize, per_address: usize) -> Arc<Handshakes> {
-        Arc::new(Handshakes::new(HandshakeBounds { total, per_address }))
+        Arc::new(Handshakes::new(ConnectionBounds { total, per_address }))
     }
 
     #[test]
@@ -153,7 +143,7 @@ mod tests {
             ((10_000, 5_000), (1_000, 500)),
         ];
         for ((total, per_address), expected) in table {
-            let bounds = HandshakeBounds::within(ConnectionBounds { total, per_address });
+            let bounds = handshake_bounds(ConnectionBounds { total, per_address });
             assert_eq!((bounds.total, bounds.per_address), expected, "of {total}");
         }
     }

@@ -9,5 +9,5 @@ mod port_tls;
 pub(crate) mod testing;
 
 pub use handshake_thread::{HandshakeThread, HandshakeThreadError};
-pub use handshakes::HandshakeBounds;
+pub use handshakes::handshake_bounds;
 pub use port_tls::PortTls;

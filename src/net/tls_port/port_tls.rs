@@ -17,7 +17,8 @@ use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::failure::HandshakeFailure;
-use super::handshakes::{HandshakeBounds, HandshakePlace, Handshakes};
+use super::handshakes::{HandshakePlace, Handshakes};
+use crate::net::admission::ConnectionBounds;
 use crate::net::listener::PortStream;
 use crate::net::socket::{ClientSocket, TlsSession, linger};
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
@@ -53,7 +54,7 @@ pub(crate) struct Handshake {
 
 impl PortTls {
     /// `runtime`: from the handshake [thread](super::HandshakeThread).
-    pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter, runtime: Handle) -> Self {
+    pub fn new(loaded: &LoadedTls, bounds: ConnectionBounds, meter: TlsMeter, runtime: Handle) -> Self {
         Self(Arc::new(TlsState {
             config: ArcSwap::new(Arc::clone(&loaded.config)),
             handshakes: Arc::new(Handshakes::new(bounds)),
@@ -180,7 +181,7 @@ mod tests {
     use crate::net::tls_port::testing::TestPort;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const BOUNDS: HandshakeBounds = HandshakeBounds { total: 4, per_address: 4 };
+    const BOUNDS: ConnectionBounds = ConnectionBounds { total: 4, per_address: 4 };
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_finish_is_closed_after_the_timeout() {
@@ -208,7 +209,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_displaced_handshake_ends_at_once() {
-        let port = TestPort::new(HandshakeBounds { total: 1, per_address: 1 });
+        let port = TestPort::new(ConnectionBounds { total: 1, per_address: 1 });
         let (stream, _client) = tokio::io::duplex(1_024);
         let first = port.tls.begin(CLIENT).expect("a place");
         assert!(port.tls.begin(CLIENT).is_none(), "the first is young");
@@ -294,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_finished_handshake_frees_its_place() {
-        let port = TestPort::new(HandshakeBounds { total: 1, per_address: 1 });
+        let port = TestPort::new(ConnectionBounds { total: 1, per_address: 1 });
         for handshakes in 1..=3 {
             let (stream, client) = tokio::io::duplex(64 * 1024);
             let handshake = port.tls.begin(CLIENT).expect("a place").shake_hands(stream);

@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio_rustls::client::TlsStream;
 
-use super::handshakes::HandshakeBounds;
 use super::port_tls::PortTls;
+use crate::net::ConnectionBounds;
 use crate::telemetry::metrics::{Metrics, Port};
 
 const NAME: &str = "ratelimit.local";
@@ -22,7 +22,7 @@ pub(crate) struct TestPort {
 
 impl TestPort {
     /// Does its handshakes on the current runtime.
-    pub(crate) fn new(bounds: HandshakeBounds) -> Self {
+    pub(crate) fn new(bounds: ConnectionBounds) -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
         let (loaded, client) = ends();
         let tls = PortTls::new(&loaded, bounds, metrics.tls(Port::Grpc), Handle::current());

@@ -9,8 +9,8 @@ use super::*;
 use crate::decide::Failures;
 use crate::grpc::fast::connection::PREFACE_TIMEOUT;
 use crate::grpc::fast::connection_io::{ConnectionIo, PREFACE_BYTES, ReadBudget};
+use crate::net::ConnectionBounds;
 use crate::net::socket::WRITE_TIMEOUT;
-use crate::net::tls_port::HandshakeBounds;
 use crate::net::tls_port::testing::TestPort;
 
 const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -51,7 +51,7 @@ async fn a_client_that_sent_its_preface_may_be_silent() {
 /// The write timeout is below TLS: a session takes some data of its own before the socket blocks.
 #[tokio::test(start_paused = true)]
 async fn a_client_of_tls_that_does_not_read_is_closed() {
-    let port = TestPort::new(HandshakeBounds { total: 1, per_address: 1 });
+    let port = TestPort::new(ConnectionBounds { total: 1, per_address: 1 });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
