@@ -69,7 +69,7 @@ impl KeyException {
     pub(super) fn of_denial(charge: &DeniedCharge) -> Option<Self> {
         let is_blocked_by_rule = matches!(charge.rule, Quantity::Limited(Kernel::Blocked(_)));
         let Kernel::Blocked(blocked) = charge.kernel else { return None };
-        let until = blocked.until_us().map(seconds);
+        let until = blocked.until_us.map(seconds);
         let kind = ExceptionKind::Block.name().to_owned();
         (!is_blocked_by_rule).then_some(Self { kind, row: None, until })
     }

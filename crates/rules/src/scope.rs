@@ -60,7 +60,7 @@ fn is_gcra(limit: &Limit) -> bool {
 
 fn concern(limit: &Limit) -> Option<String> {
     let Quantity::Limited(Kernel::Gcra(kernel)) = limit.quantity else { return None };
-    let refill_us = kernel.drain(kernel.burst()).whole_us;
+    let refill_us = kernel.drain(kernel.burst).whole_us;
     (refill_us < LEAST_REFILL_US).then(|| {
         format!(
             "takes units for a sixteenth of the time in which the burst refills, here {} ms; for 5 s and few calls \

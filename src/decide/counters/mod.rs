@@ -162,8 +162,7 @@ impl<S: Store + Reset> CounterService<S> {
             let mut slots = Vec::new();
             if let (Kernel::Slots(kernel), Some(read)) = (kernel, outcome.decided_by.snapshot()) {
                 let ends = self.store.slot_ends(&key, read.now_us).await?;
-                slots
-                    .extend(ends.into_iter().map(|end_us| (end_us.saturating_sub(kernel.hold_us()), end_us)));
+                slots.extend(ends.into_iter().map(|end_us| (end_us.saturating_sub(kernel.hold_us), end_us)));
             }
             counters.push(CounterStatus {
                 key,

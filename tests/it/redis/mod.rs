@@ -80,7 +80,7 @@ fn store(options: &RedisOptions) -> RedisStore {
 fn kernels(limit: u64) -> [(&'static str, Kernel); 7] {
     let gcra = |period_us, units| Gcra::new(units, period_us, limit, Pacing::Meter);
     let fractions = gcra(DAY_US + 2, 7);
-    assert_eq!(fractions.denominator(), 7);
+    assert_eq!(fractions.denominator, 7);
     let window_us = 366 * DAY_US;
     // The first window began in 2024 and ends in 2080.
     let boundaries = [54, 110, 111].map(|years| years * window_us);

@@ -204,7 +204,7 @@ impl AdmittedUnits {
     /// The units of a counter in the window of this time; `None` if the counter is no postpaid fixed window.
     fn of(&mut self, rules: &Rules, counter: usize, now_us: u64) -> Option<&mut u64> {
         let index = match rules.0[counter] {
-            (Kernel::FixedWindow(kernel), Charging::Postpaid) => now_us / kernel.window_us(),
+            (Kernel::FixedWindow(kernel), Charging::Postpaid) => now_us / kernel.window_us,
             (Kernel::CalendarWindow(kernel), Charging::Postpaid) => {
                 let [first_us, middle_us, last_us] = kernel.boundaries();
                 let earlier = first_us.saturating_sub(now_us).div_ceil(middle_us - first_us);

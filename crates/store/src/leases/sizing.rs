@@ -20,7 +20,7 @@ const PER_UNIT_AND_US: u128 = 1_000 * 1_000_000;
 /// Returns the time for which a process borrows units of this kernel, in microseconds, at most `longest_us`.
 pub(super) fn horizon_us(kernel: &Kernel, longest_us: u64) -> u64 {
     let own_us = match kernel {
-        Kernel::Gcra(k) => k.drain(k.burst()).whole_us / BURST_PARTS,
+        Kernel::Gcra(k) => k.drain(k.burst).whole_us / BURST_PARTS,
         kernel => kernel.period_us().unwrap_or(0) / WINDOW_PARTS,
     };
     own_us.min(longest_us)
@@ -89,8 +89,8 @@ pub(super) fn wanted(
 pub(super) fn deposit(kernel: &Kernel, known: &CounterSnapshot, rate: u64, want: u64) -> u64 {
     let Kernel::Gcra(k) = kernel else { return 0 };
     // What drains while all these units are spent.
-    let drained = u128::from(want) * u128::from(k.limit()) * PER_UNIT_AND_US
-        / (u128::from(rate.max(1)) * u128::from(k.period_us()));
+    let drained = u128::from(want) * u128::from(k.limit) * PER_UNIT_AND_US
+        / (u128::from(rate.max(1)) * u128::from(k.period_us));
     let drained = u64::try_from(drained).unwrap_or(u64::MAX);
     drained.saturating_sub(kernel.used(&known.reading, known.now_us)).saturating_sub(want)
 }

@@ -128,7 +128,7 @@ impl<S: Store> ReleaseLater<S> {
                 None if is_take && is_sent => self.decided_within,
                 None => continue,
             };
-            let ends = now + Duration::from_micros(kernel.hold_us());
+            let ends = now + Duration::from_micros(kernel.hold_us);
             let mut charges = Charges::default();
             charges.push_apart(charge.release(), key);
             self.releases.add(now + wait, Release { charges, ends });

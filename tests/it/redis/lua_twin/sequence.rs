@@ -122,13 +122,13 @@ pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
     };
     match kernel {
         _ if factor == 0.0 => Kernel::Blocked(Blocked::new(period_us(kernel))),
-        Kernel::FixedWindow(k) => of_kind(0, k.limit(), 0),
-        Kernel::SlidingWindow(k) => of_kind(1, k.limit(), 0),
-        Kernel::SlidingLog(k) => of_kind(2, k.limit(), 0),
-        Kernel::Gcra(k) => of_kind(3, k.limit(), k.burst()),
-        Kernel::Slots(k) => of_kind(7, k.limit(), 0),
+        Kernel::FixedWindow(k) => of_kind(0, k.limit, 0),
+        Kernel::SlidingWindow(k) => of_kind(1, k.limit, 0),
+        Kernel::SlidingLog(k) => of_kind(2, k.limit, 0),
+        Kernel::Gcra(k) => of_kind(3, k.limit, k.burst),
+        Kernel::Slots(k) => of_kind(7, k.limit, 0),
         Kernel::CalendarWindow(k) => {
-            Kernel::CalendarWindow(CalendarWindow::new(scaled(k.limit()).clamp(1, 1 << 52), k.boundaries()))
+            Kernel::CalendarWindow(CalendarWindow::new(scaled(k.limit).clamp(1, 1 << 52), k.boundaries()))
         }
         Kernel::IntervalBucket(_) | Kernel::Blocked(_) => *kernel,
     }
@@ -136,14 +136,14 @@ pub(crate) fn with_factor(kernel: &Kernel, factor: f64) -> Kernel {
 
 pub(crate) fn period_us(kernel: &Kernel) -> u64 {
     match kernel {
-        Kernel::FixedWindow(k) => k.window_us(),
+        Kernel::FixedWindow(k) => k.window_us,
         Kernel::CalendarWindow(k) => k.boundaries()[2] - k.boundaries()[1],
-        Kernel::SlidingWindow(k) => k.window_us(),
-        Kernel::SlidingLog(k) => k.window_us(),
-        Kernel::Gcra(k) => k.period_us(),
-        Kernel::IntervalBucket(k) => k.interval_us(),
-        Kernel::Slots(k) => k.hold_us(),
-        Kernel::Blocked(k) => k.window_us(),
+        Kernel::SlidingWindow(k) => k.window_us,
+        Kernel::SlidingLog(k) => k.window_us,
+        Kernel::Gcra(k) => k.period_us,
+        Kernel::IntervalBucket(k) => k.interval_us,
+        Kernel::Slots(k) => k.hold_us,
+        Kernel::Blocked(k) => k.window_us,
     }
 }
 

@@ -11,7 +11,8 @@ use crate::limit::cost::{Cost, MAX_UNITS};
 /// early by at most the difference of two lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
-    limit: u64,
+    /// 1 to 2^52 units.
+    pub limit: u64,
     first_us: u64,
     middle_us: u64,
     last_us: u64,
@@ -26,13 +27,9 @@ pub struct CalendarState {
 }
 
 impl CalendarWindow {
-    /// `limit`: 1 to 2^52 units; `boundaries`: three ascending instants, microseconds since the epoch.
+    /// `boundaries`: three ascending instants, microseconds since the epoch.
     pub const fn new(limit: u64, [first_us, middle_us, last_us]: [u64; 3]) -> Self {
         Self { limit, first_us, middle_us, last_us }
-    }
-
-    pub fn limit(&self) -> u64 {
-        self.limit
     }
 
     pub fn boundaries(&self) -> [u64; 3] {

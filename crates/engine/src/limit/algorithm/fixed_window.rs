@@ -7,8 +7,10 @@ use crate::limit::cost::{Cost, MAX_UNITS};
 /// `limit` units per window of `window_us`, aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    limit: u64,
-    window_us: u64,
+    /// 1 to 2^52 units.
+    pub limit: u64,
+    /// 1 us to 366 days.
+    pub window_us: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +22,8 @@ pub struct WindowState {
 }
 
 impl FixedWindow {
-    /// `limit`: 1 to 2^52 units; `window_us`: 1 us to 366 days.
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
-    }
-
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub fn window_us(&self) -> u64 {
-        self.window_us
     }
 
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
@@ -99,13 +92,14 @@ pub(super) fn window_report(
 pub struct Blocked {
     /// Window start: the epoch, except for calendar windows.
     start_us: u64,
-    window_us: u64,
-    /// End of the block, microseconds since the epoch. Only reported: planning decides if the limit is blocked.
-    until_us: Option<u64>,
+    /// The limit's period, or the length of the calendar window, 1 us to 366 days.
+    pub window_us: u64,
+    /// End of the block, microseconds since the epoch; `None` if it never ends. Only reported: planning decides if the
+    /// limit is blocked.
+    pub until_us: Option<u64>,
 }
 
 impl Blocked {
-    /// `window_us`: the limit's period, 1 us to 366 days.
     pub const fn new(window_us: u64) -> Self {
         Self { start_us: 0, window_us, until_us: None }
     }
@@ -116,18 +110,9 @@ impl Blocked {
         Self { until_us, ..self }
     }
 
-    /// `None` if the block never ends.
-    pub fn until_us(&self) -> Option<u64> {
-        self.until_us
-    }
-
     /// Uses a calendar window instead. `start_us`, `end_us`: microseconds since the epoch.
     pub(crate) fn within(self, (start_us, end_us): (u64, u64)) -> Self {
         Self { start_us, window_us: end_us - start_us, ..self }
-    }
-
-    pub fn window_us(&self) -> u64 {
-        self.window_us
     }
 
     pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {

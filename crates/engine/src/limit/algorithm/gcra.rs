@@ -34,13 +34,17 @@ impl Pacing {
 /// `limit` units per `period_us`; an unused counter admits `burst` units at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
-    limit: u64,
-    period_us: u64,
-    burst: u64,
+    /// 1 to 2^32 - 1 units.
+    pub limit: u64,
+    /// 1 us to 366 days.
+    pub period_us: u64,
+    /// Units that an unused counter admits at one instant, 1 to 2^32 - 1.
+    pub burst: u64,
     pacing: Pacing,
     /// The emission interval is `numerator / denominator` microseconds, reduced.
     numerator: u64,
-    denominator: u64,
+    /// Also the denominator of every [`Tat::fraction`], 1 to 2^32 - 1.
+    pub denominator: u64,
 }
 
 /// Theoretical arrival time: `whole_us + fraction / denominator` microseconds since the epoch.
@@ -59,30 +63,11 @@ impl Tat {
 }
 
 impl Gcra {
-    /// `limit` and `burst`: 1 to 2^32 - 1 units; `period_us`: 1 us to 366 days. An empty bucket must fill within
-    /// [`LONGEST_REFILL_US`].
+    /// An empty bucket must fill within [`LONGEST_REFILL_US`].
     pub fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
         let divisor = greatest_common_divisor(period_us, limit);
         let (numerator, denominator) = (period_us / divisor, limit / divisor);
         Self { limit, period_us, burst, pacing, numerator, denominator }
-    }
-
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub fn period_us(&self) -> u64 {
-        self.period_us
-    }
-
-    /// Units that an unused counter admits at one instant.
-    pub fn burst(&self) -> u64 {
-        self.burst
-    }
-
-    /// Denominator of the emission interval in microseconds and of every [`Tat::fraction`], 1 to 2^32 - 1.
-    pub fn denominator(&self) -> u64 {
-        self.denominator
     }
 
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
@@ -194,11 +179,11 @@ impl Gcra {
     /// Returns the time in which `units` of this grant drain, at the rate of the limit that granted them. This is what
     /// the grant added to the TAT, in units of this kernel's denominator, rounded down.
     pub fn drain_of_grant(&self, units: u64, grant: Grant) -> Tat {
-        let limit = u128::from(grant.limit.map_or(self.limit(), |limit| u64::from(limit.get())));
-        let ticks = u128::from(units) * u128::from(self.period_us());
+        let limit = u128::from(grant.limit.map_or(self.limit, |limit| u64::from(limit.get())));
+        let ticks = u128::from(units) * u128::from(self.period_us);
         // A counter never records more than twice the longest refill, so the cap loses nothing.
         let whole_us = u64::try_from(ticks / limit).unwrap_or(u64::MAX).min(2 * LONGEST_REFILL_US);
-        let fraction = ticks % limit * u128::from(self.denominator()) / limit;
+        let fraction = ticks % limit * u128::from(self.denominator) / limit;
         Tat { whole_us, fraction: u64::try_from(fraction).expect("below the denominator") }
     }
 

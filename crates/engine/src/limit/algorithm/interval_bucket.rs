@@ -8,9 +8,12 @@ use crate::limit::cost::Cost;
 /// `refill` whole tokens every `interval_us`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalBucket {
-    capacity: u64,
-    refill: u64,
-    interval_us: u64,
+    /// 1 to 2^32 - 1 tokens.
+    pub capacity: u64,
+    /// 1 to 2^32 - 1 tokens.
+    pub refill: u64,
+    /// 1 us to 366 days.
+    pub interval_us: u64,
 }
 
 /// A full bucket has no current interval: the next take starts one.
@@ -23,21 +26,8 @@ pub struct TokenState {
 }
 
 impl IntervalBucket {
-    /// `capacity` and `refill`: 1 to 2^32 - 1 tokens; `interval_us`: 1 us to 366 days.
     pub fn new(capacity: u64, refill: u64, interval_us: u64) -> Self {
         Self { capacity, refill, interval_us }
-    }
-
-    pub fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    pub fn refill(&self) -> u64 {
-        self.refill
-    }
-
-    pub fn interval_us(&self) -> u64 {
-        self.interval_us
     }
 
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
@@ -94,8 +84,8 @@ impl IntervalBucket {
     /// Returns the tokens that an undo adds: those of the grant, minus those refilled since. `start_us` is the start of
     /// the current interval.
     pub(super) fn undone_tokens(&self, start_us: u64, undo: Undo) -> u64 {
-        let intervals = start_us.saturating_sub(undo.grant.id).div_ceil(self.interval_us());
-        undo.units.saturating_sub(intervals.saturating_mul(self.refill()))
+        let intervals = start_us.saturating_sub(undo.grant.id).div_ceil(self.interval_us);
+        undo.units.saturating_sub(intervals.saturating_mul(self.refill))
     }
 }
 

@@ -13,8 +13,10 @@ pub const MAX_LOG_LIMIT: u64 = 10_000;
 /// `limit` units per sliding window of `window_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    limit: u64,
-    window_us: u64,
+    /// 0 to [`MAX_LOG_LIMIT`] units.
+    pub limit: u64,
+    /// 1 us to 366 days.
+    pub window_us: u64,
 }
 
 /// Hits recorded at one time, with the running total up to and including them.
@@ -109,17 +111,8 @@ impl Log {
 }
 
 impl SlidingLog {
-    /// `limit`: 0 to [`MAX_LOG_LIMIT`] units; `window_us`: 1 us to 366 days.
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
-    }
-
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub fn window_us(&self) -> u64 {
-        self.window_us
     }
 
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {

@@ -7,8 +7,10 @@ use crate::limit::cost::Cost;
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    limit: u64,
-    window_us: u64,
+    /// 1 to 2^46 units, so that the Lua script compares products exactly.
+    pub limit: u64,
+    /// 1 us to 366 days.
+    pub window_us: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +22,8 @@ pub struct BucketState {
 }
 
 impl SlidingWindow {
-    /// `limit`: 1 to 2^46 units, so that the Lua script compares products exactly; `window_us`: 1 us to 366 days.
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
-    }
-
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub fn window_us(&self) -> u64 {
-        self.window_us
     }
 
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {

@@ -17,8 +17,10 @@ const SOON_US: u64 = 1_000_000;
 /// `limit` slots at once, each for at most `hold_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    limit: u64,
-    hold_us: u64,
+    /// 1 to [`MAX_SLOTS`].
+    pub limit: u64,
+    /// 1 us to [`MAX_HOLD_US`].
+    pub hold_us: u64,
 }
 
 /// Slots without a release. Ended ones stay until the next slot is added.
@@ -67,17 +69,8 @@ impl OpenSlots {
 }
 
 impl Slots {
-    /// `limit`: 1 to [`MAX_SLOTS`]; `hold_us`: 1 us to [`MAX_HOLD_US`].
     pub fn new(limit: u64, hold_us: u64) -> Self {
         Self { limit, hold_us }
-    }
-
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub fn hold_us(&self) -> u64 {
-        self.hold_us
     }
 
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {

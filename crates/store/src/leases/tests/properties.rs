@@ -27,12 +27,12 @@ fn kernel(kind: u64, random: &mut fastrand::Rng) -> Kernel {
 fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
     let passed_us = end_us - start_us;
     match kernel {
-        Kernel::FixedWindow(k) => k.limit() * (end_us / k.window_us() - start_us / k.window_us() + 1),
-        Kernel::SlidingWindow(k) if passed_us < k.window_us() => {
-            k.limit() + k.limit() * (end_us % k.window_us()) / k.window_us()
+        Kernel::FixedWindow(k) => k.limit * (end_us / k.window_us - start_us / k.window_us + 1),
+        Kernel::SlidingWindow(k) if passed_us < k.window_us => {
+            k.limit + k.limit * (end_us % k.window_us) / k.window_us
         }
-        Kernel::Gcra(k) => k.burst() + passed_us * k.limit() / k.period_us(),
-        Kernel::IntervalBucket(k) => k.capacity() + k.refill() * passed_us.div_ceil(k.interval_us()),
+        Kernel::Gcra(k) => k.burst + passed_us * k.limit / k.period_us,
+        Kernel::IntervalBucket(k) => k.capacity + k.refill * passed_us.div_ceil(k.interval_us),
         _ => u64::MAX,
     }
 }

@@ -162,16 +162,16 @@ impl EncodedRequest {
         let units = charge.cost.needed() + charge.cost.refunded();
         let start = self.bytes.len();
         match charge.kernel {
-            Kernel::FixedWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::FixedWindow(k) => self.push_f64s([units, k.limit, k.window_us]),
             Kernel::CalendarWindow(k) => {
                 let [first_us, middle_us, last_us] = k.boundaries();
-                self.push_f64s([units, k.limit(), first_us, middle_us, last_us]);
+                self.push_f64s([units, k.limit, first_us, middle_us, last_us]);
             }
-            Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
-            Kernel::SlidingLog(k) => self.push_f64s([units, k.limit(), k.window_us()]),
-            Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity(), k.refill(), k.interval_us()]),
+            Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit, k.window_us]),
+            Kernel::SlidingLog(k) => self.push_f64s([units, k.limit, k.window_us]),
+            Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity, k.refill, k.interval_us]),
             Kernel::Slots(k) => {
-                self.push_f64s([charge.cost.needed().min(1), k.limit(), k.hold_us(), charge.cost.slot_id()]);
+                self.push_f64s([charge.cost.needed().min(1), k.limit, k.hold_us, charge.cost.slot_id()]);
             }
             Kernel::Gcra(k) => self.push_gcra(&k, charge.cost),
             Kernel::Blocked(_) => return,
@@ -188,11 +188,11 @@ impl EncodedRequest {
             Some(grant) => kernel.drain_of_grant(cost.refunded(), grant),
             None => kernel.drain(cost.needed() + cost.refunded()),
         };
-        let burst = kernel.drain(kernel.burst());
-        if kernel.denominator() == 1 {
+        let burst = kernel.drain(kernel.burst);
+        if kernel.denominator == 1 {
             self.push_f64s([cost.whole_us, burst.whole_us]);
         } else {
-            let denominator = kernel.denominator();
+            let denominator = kernel.denominator;
             self.push_f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, denominator]);
         }
     }
@@ -340,7 +340,7 @@ fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReadi
     Some(match kernel {
         Kernel::FixedWindow(kernel) => {
             let [index, count] = exact(numbers)?;
-            CounterReading::Window(WindowState { index: window_index(index, kernel.window_us())?, count })
+            CounterReading::Window(WindowState { index: window_index(index, kernel.window_us)?, count })
         }
         Kernel::CalendarWindow(_) => {
             let [start_us, count] = exact(numbers)?;
@@ -349,8 +349,8 @@ fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReadi
         Kernel::SlidingWindow(kernel) => {
             let [index, current, previous] = exact(numbers)?;
             // The script advances the counts to its time's window, so the window has not ended then.
-            let index = Some(index).filter(|index| *index >= now_us / kernel.window_us())?;
-            let index = window_index(index, kernel.window_us())?;
+            let index = Some(index).filter(|index| *index >= now_us / kernel.window_us)?;
+            let index = window_index(index, kernel.window_us)?;
             CounterReading::Buckets(BucketState { index, current, previous })
         }
         Kernel::SlidingLog(_) => {
@@ -366,12 +366,12 @@ fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReadi
                 [whole_us] => exact(&[whole_us, 0])?,
                 _ => exact(numbers)?,
             };
-            CounterReading::Tat(Tat { whole_us, fraction: below(fraction, kernel.denominator())? })
+            CounterReading::Tat(Tat { whole_us, fraction: below(fraction, kernel.denominator)? })
         }
         Kernel::IntervalBucket(kernel) => {
             let &[start_us, tokens] = numbers else { return None };
             let [start_us] = exact(&[start_us])?;
-            below(tokens.unsigned_abs(), kernel.capacity() + 1)?;
+            below(tokens.unsigned_abs(), kernel.capacity + 1)?;
             CounterReading::Tokens(TokenState { tokens, start_us })
         }
         Kernel::Blocked(_) if *numbers == [0] => CounterReading::Nothing,

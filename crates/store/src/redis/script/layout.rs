@@ -230,7 +230,7 @@ impl KernelLayout {
             Kernel::CalendarWindow(_) => CALENDAR_WINDOW,
             Kernel::SlidingWindow(_) => SLIDING_WINDOW,
             Kernel::SlidingLog(_) => SLIDING_LOG,
-            Kernel::Gcra(gcra) if gcra.denominator() == 1 => GCRA_WHOLE,
+            Kernel::Gcra(gcra) if gcra.denominator == 1 => GCRA_WHOLE,
             Kernel::Gcra(_) => GCRA,
             Kernel::IntervalBucket(_) => INTERVAL_BUCKET,
             Kernel::Slots(_) => SLOTS,

@@ -274,45 +274,45 @@ impl Kernel {
     /// The tokens left in an interval bucket depend on all its parameters, so all are included.
     pub fn fingerprint(&self) -> String {
         match self {
-            Self::FixedWindow(k) => format!("fw:{}", k.window_us()),
+            Self::FixedWindow(k) => format!("fw:{}", k.window_us),
             Self::CalendarWindow(k) => {
                 format!("fw:c:{}", k.boundaries().map(|at_us| at_us.to_string()).join("/"))
             }
-            Self::SlidingWindow(k) => format!("sw:{}", k.window_us()),
-            Self::SlidingLog(k) => format!("sl:{}", k.window_us()),
-            Self::Gcra(k) => format!("gc:{}", k.period_us()),
-            Self::IntervalBucket(k) => format!("ib:{}/{}/{}", k.refill(), k.interval_us(), k.capacity()),
+            Self::SlidingWindow(k) => format!("sw:{}", k.window_us),
+            Self::SlidingLog(k) => format!("sl:{}", k.window_us),
+            Self::Gcra(k) => format!("gc:{}", k.period_us),
+            Self::IntervalBucket(k) => format!("ib:{}/{}/{}", k.refill, k.interval_us, k.capacity),
             // The end of a slot is in its state.
             Self::Slots(_) => "co".to_owned(),
-            Self::Blocked(k) => format!("no:{}", k.window_us()),
+            Self::Blocked(k) => format!("no:{}", k.window_us),
         }
     }
 
     /// Returns the parameters that the fingerprint omits, as a suffix for it; empty if there are none.
     pub fn numbers(&self) -> String {
         match self {
-            Self::FixedWindow(k) => format!("/{}", k.limit()),
-            Self::CalendarWindow(k) => format!("/{}", k.limit()),
-            Self::SlidingWindow(k) => format!("/{}", k.limit()),
-            Self::SlidingLog(k) => format!("/{}", k.limit()),
-            Self::Gcra(k) => format!("/{}/{}", k.limit(), k.burst()),
-            Self::Slots(k) => format!("/{}/{}", k.limit(), k.hold_us()),
+            Self::FixedWindow(k) => format!("/{}", k.limit),
+            Self::CalendarWindow(k) => format!("/{}", k.limit),
+            Self::SlidingWindow(k) => format!("/{}", k.limit),
+            Self::SlidingLog(k) => format!("/{}", k.limit),
+            Self::Gcra(k) => format!("/{}/{}", k.limit, k.burst),
+            Self::Slots(k) => format!("/{}/{}", k.limit, k.hold_us),
             Self::IntervalBucket(_) => String::new(),
             // Never empty, so that a block without an end differs from one with an end.
-            Self::Blocked(k) => format!("/{}", k.until_us().unwrap_or(0)),
+            Self::Blocked(k) => format!("/{}", k.until_us.unwrap_or(0)),
         }
     }
 
     /// Period of the limit in microseconds; `None` for a kernel without a counter.
     pub fn period_us(&self) -> Option<u64> {
         match self {
-            Self::FixedWindow(k) => Some(k.window_us()),
+            Self::FixedWindow(k) => Some(k.window_us),
             Self::CalendarWindow(k) => Some(k.length_us()),
-            Self::SlidingWindow(k) => Some(k.window_us()),
-            Self::SlidingLog(k) => Some(k.window_us()),
-            Self::Gcra(k) => Some(k.period_us()),
-            Self::IntervalBucket(k) => Some(k.interval_us()),
-            Self::Slots(k) => Some(k.hold_us()),
+            Self::SlidingWindow(k) => Some(k.window_us),
+            Self::SlidingLog(k) => Some(k.window_us),
+            Self::Gcra(k) => Some(k.period_us),
+            Self::IntervalBucket(k) => Some(k.interval_us),
+            Self::Slots(k) => Some(k.hold_us),
             Self::Blocked(_) => None,
         }
     }
@@ -333,13 +333,13 @@ impl Kernel {
     /// [`LimitSpec::capacity`](crate::LimitSpec::capacity), except that a blocked limit has 0.
     pub fn max_cost(&self) -> u64 {
         match self {
-            Self::FixedWindow(k) => k.limit(),
-            Self::CalendarWindow(k) => k.limit(),
-            Self::SlidingWindow(k) => k.limit(),
-            Self::SlidingLog(k) => k.limit(),
-            Self::Gcra(k) => k.burst(),
-            Self::IntervalBucket(k) => k.capacity(),
-            Self::Slots(k) => k.limit(),
+            Self::FixedWindow(k) => k.limit,
+            Self::CalendarWindow(k) => k.limit,
+            Self::SlidingWindow(k) => k.limit,
+            Self::SlidingLog(k) => k.limit,
+            Self::Gcra(k) => k.burst,
+            Self::IntervalBucket(k) => k.capacity,
+            Self::Slots(k) => k.limit,
             Self::Blocked(_) => 0,
         }
     }
@@ -353,9 +353,9 @@ impl Kernel {
             Self::SlidingWindow(k) => reading.buckets().map(|state| k.used(state, now_us)),
             Self::SlidingLog(_) => reading.log().map(|log| log.used),
             Self::Gcra(k) => reading.tat().map(|tat| k.used(tat, now_us)),
-            Self::IntervalBucket(k) => reading
-                .tokens()
-                .map(|state| (k.capacity().cast_signed() - state.tokens).max(0).unsigned_abs()),
+            Self::IntervalBucket(k) => {
+                reading.tokens().map(|state| (k.capacity.cast_signed() - state.tokens).max(0).unsigned_abs())
+            }
             Self::Slots(_) => reading.slots().map(|slots| slots.open),
             Self::Blocked(_) => None,
         };
@@ -367,7 +367,7 @@ impl Kernel {
     pub fn window_us(&self, reading: &CounterReading) -> Option<(u64, u64)> {
         match self {
             Self::FixedWindow(k) => {
-                reading.window().map(|state| (state.index * k.window_us(), k.end_us(state)))
+                reading.window().map(|state| (state.index * k.window_us, k.end_us(state)))
             }
             Self::CalendarWindow(k) => reading.calendar().map(|state| (state.start_us, k.end_us(state))),
             Self::SlidingWindow(_)
@@ -393,7 +393,7 @@ impl Kernel {
             Self::IntervalBucket(_) => reading.tokens().map(|state| state.start_us),
             Self::Slots(_) | Self::Blocked(_) => None,
         };
-        let limit = if let Self::Gcra(k) = self { u32::try_from(k.limit()).ok() } else { None };
+        let limit = if let Self::Gcra(k) = self { u32::try_from(k.limit).ok() } else { None };
         id.map(|id| Grant { id, limit: limit.and_then(NonZeroU32::new) })
     }
 
@@ -407,15 +407,15 @@ impl Kernel {
                 state.index == undo.grant.id || state.index.checked_sub(1) == Some(undo.grant.id)
             }),
             Self::SlidingLog(k) => {
-                let expires_us = undo.grant.id.saturating_add(k.window_us());
+                let expires_us = undo.grant.id.saturating_add(k.window_us);
                 reading.log().map(|log| expires_us > log.newest_us.max(undo.now_us))
             }
             Self::Gcra(k) => Some(k.undone_drain(undo) > Tat::default()),
             Self::IntervalBucket(k) => reading.tokens().map(|state| {
                 // A full bucket has forgotten when its last interval started.
-                let is_full = state.tokens.cast_unsigned() == k.capacity();
+                let is_full = state.tokens.cast_unsigned() == k.capacity;
                 let start_us =
-                    if is_full { undo.now_us - undo.passed_us() % k.interval_us() } else { state.start_us };
+                    if is_full { undo.now_us - undo.passed_us() % k.interval_us } else { state.start_us };
                 k.undone_tokens(start_us, undo) > 0
             }),
             Self::Slots(_) => reading.slots().map(|slots| slots.removed > 0),
@@ -498,7 +498,7 @@ impl Kernel {
             Self::IntervalBucket(k) => {
                 let state = k.advanced_to(old.and_then(State::tokens), now_us);
                 let tokens = (state.tokens + k.undone_tokens(state.start_us, undo).cast_signed())
-                    .min(k.capacity().cast_signed());
+                    .min(k.capacity.cast_signed());
                 State::Tokens(TokenState { tokens, ..state })
             }
             Self::Slots(_) | Self::Blocked(_) => return None,

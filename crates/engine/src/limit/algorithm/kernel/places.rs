@@ -32,8 +32,8 @@ impl Kernel {
         match self {
             Self::FixedWindow(k) => granted.window().map(|state| k.end_us(state)),
             Self::CalendarWindow(k) => granted.calendar().map(|state| k.end_us(state)),
-            Self::SlidingWindow(k) => granted.buckets().map(|state| (state.index + 1) * k.window_us()),
-            Self::IntervalBucket(k) => granted.tokens().map(|state| state.start_us + k.interval_us()),
+            Self::SlidingWindow(k) => granted.buckets().map(|state| (state.index + 1) * k.window_us),
+            Self::IntervalBucket(k) => granted.tokens().map(|state| state.start_us + k.interval_us),
             Self::SlidingLog(_) | Self::Gcra(_) | Self::Slots(_) | Self::Blocked(_) => None,
         }
     }

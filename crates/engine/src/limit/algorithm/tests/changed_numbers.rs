@@ -12,11 +12,11 @@ use crate::{Charging, Cost, LONGEST_REFILL_US, Pacing, Verdict};
 /// The kernel with another limit, and a burst of the same value; `None` if its counter would be another one.
 fn with_limit(kernel: &Kernel, limit: u64) -> Option<Kernel> {
     match kernel {
-        Kernel::FixedWindow(k) => Some(Kernel::FixedWindow(FixedWindow::new(limit, k.window_us()))),
+        Kernel::FixedWindow(k) => Some(Kernel::FixedWindow(FixedWindow::new(limit, k.window_us))),
         Kernel::CalendarWindow(k) => Some(Kernel::CalendarWindow(CalendarWindow::new(limit, k.boundaries()))),
-        Kernel::SlidingWindow(k) => Some(Kernel::SlidingWindow(SlidingWindow::new(limit, k.window_us()))),
-        Kernel::SlidingLog(k) => Some(Kernel::SlidingLog(SlidingLog::new(limit, k.window_us()))),
-        Kernel::Gcra(k) => Some(Kernel::Gcra(Gcra::new(limit, k.period_us(), limit, Pacing::Meter))),
+        Kernel::SlidingWindow(k) => Some(Kernel::SlidingWindow(SlidingWindow::new(limit, k.window_us))),
+        Kernel::SlidingLog(k) => Some(Kernel::SlidingLog(SlidingLog::new(limit, k.window_us))),
+        Kernel::Gcra(k) => Some(Kernel::Gcra(Gcra::new(limit, k.period_us, limit, Pacing::Meter))),
         Kernel::IntervalBucket(_) | Kernel::Slots(_) | Kernel::Blocked(_) => None,
     }
 }
@@ -57,12 +57,12 @@ fn used(counter: &Counter, now_us: u64) -> (u128, u128) {
         (_, CounterReading::Buckets(state)) => state.current + state.previous,
         (_, CounterReading::Log(log)) => log.used,
         (Kernel::Gcra(k), CounterReading::Tat(tat)) => {
-            let parts = u128::from(k.denominator());
+            let parts = u128::from(k.denominator);
             let left_us = tat.whole_us.checked_sub(now_us);
             return (left_us.map_or(0, |us| u128::from(us) * parts + u128::from(tat.fraction)), parts);
         }
         (Kernel::IntervalBucket(k), CounterReading::Tokens(state)) => {
-            (k.capacity().cast_signed() - state.tokens).unsigned_abs()
+            (k.capacity.cast_signed() - state.tokens).unsigned_abs()
         }
         // A kernel without a counter uses nothing.
         (
@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn gcra_keeps_the_used_share((counter, now) in counter_with_past(any_numbers(), any_charging()), limits in prop::collection::vec(1..1_000_u64, 1..6)) {
         let Kernel::Gcra(before) = counter.kernel else { return Ok(()) };
-        prop_assume!(before.period_us() <= LONGEST_REFILL_US);
+        prop_assume!(before.period_us <= LONGEST_REFILL_US);
         let until_unused = counter.peek(now).reset_after_us;
         for limit in limits {
             let kernel = with_limit(&counter.kernel, limit).expect("a bucket");
@@ -148,9 +148,9 @@ proptest! {
             // The instant at which the counter is unused moves by less than a microsecond.
             prop_assert!(report.reset_after_us.abs_diff(until_unused) <= 1);
             // A full burst of the new value drains in one period.
-            let free = u128::from(before.period_us().saturating_sub(report.reset_after_us)) * u128::from(limit);
-            let share = u64::try_from(free / u128::from(before.period_us())).expect("at most the limit");
-            let in_a_microsecond = limit.div_ceil(before.period_us());
+            let free = u128::from(before.period_us.saturating_sub(report.reset_after_us)) * u128::from(limit);
+            let share = u64::try_from(free / u128::from(before.period_us)).expect("at most the limit");
+            let in_a_microsecond = limit.div_ceil(before.period_us);
             prop_assert!(report.remaining.abs_diff(share) <= in_a_microsecond, "{} and {share}", report.remaining);
         }
     }

@@ -205,7 +205,7 @@ fn a_slot_is_freed_by_its_release_alone_and_a_log_is_read_for_one_cost() {
 #[test]
 fn a_slot_is_open_before_its_end_and_only_a_later_end_moves_it() {
     let kernel = Slots::new(2, 10 * SECOND_US);
-    assert_eq!((kernel.limit(), kernel.hold_us()), (2, 10 * SECOND_US));
+    assert_eq!((kernel.limit, kernel.hold_us), (2, 10 * SECOND_US));
     let us = |second| T0 + second * SECOND_US;
     let at = |second, cost| Attempt { now_us: us(second), cost };
     let fits = |slots: &OpenSlots, second, cost| kernel.fits(Some(slots), at(second, cost));
@@ -244,7 +244,7 @@ fn a_slot_is_open_before_its_end_and_only_a_later_end_moves_it() {
 #[test]
 fn states_that_a_clock_or_another_limit_left_behind_are_read_as_documented() {
     let gcra = Gcra::new(30, SECOND_US, 9, Pacing::Meter);
-    assert_eq!(gcra.denominator(), 3, "reduced");
+    assert_eq!(gcra.denominator, 3, "reduced");
     let tat = |whole_us, fraction| Tat { whole_us, fraction };
     assert_eq!([2, 3].map(|fraction| gcra.load(Some(tat(7, fraction)))), [tat(7, 2), tat(8, 0)]);
     assert_eq!(gcra.minus(tat(7, 2), tat(7, 2)), Some(tat(0, 0)));

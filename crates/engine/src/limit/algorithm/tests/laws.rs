@@ -266,17 +266,17 @@ proptest! {
         for (start, end, units) in intervals(&granted(kernel, &history)) {
             let length = end - start;
             let bound = match kernel {
-                Kernel::FixedWindow(k) => k.limit() * (end / k.window_us() - start / k.window_us() + 1),
-                Kernel::CalendarWindow(k) => k.limit() * windows_touched(&k, start, end),
-                Kernel::SlidingLog(k) if length >= k.window_us() => continue,
-                Kernel::SlidingLog(k) => k.limit(),
-                Kernel::SlidingWindow(k) => match end / k.window_us() - start / k.window_us() {
-                    0 => k.limit(),
-                    1 => k.limit() + k.limit() * (end % k.window_us()) / k.window_us(),
+                Kernel::FixedWindow(k) => k.limit * (end / k.window_us - start / k.window_us + 1),
+                Kernel::CalendarWindow(k) => k.limit * windows_touched(&k, start, end),
+                Kernel::SlidingLog(k) if length >= k.window_us => continue,
+                Kernel::SlidingLog(k) => k.limit,
+                Kernel::SlidingWindow(k) => match end / k.window_us - start / k.window_us {
+                    0 => k.limit,
+                    1 => k.limit + k.limit * (end % k.window_us) / k.window_us,
                     _ => continue,
                 },
-                Kernel::Gcra(k) => k.burst() + length * k.limit() / k.period_us(),
-                Kernel::IntervalBucket(k) => k.capacity() + k.refill() * length.div_ceil(k.interval_us()),
+                Kernel::Gcra(k) => k.burst + length * k.limit / k.period_us,
+                Kernel::IntervalBucket(k) => k.capacity + k.refill * length.div_ceil(k.interval_us),
                 Kernel::Slots(_) | Kernel::Blocked(_) => 0,
             };
             prop_assert!(units <= bound, "{units} in {length} us, bound {bound}");
@@ -355,12 +355,12 @@ proptest! {
         }
         let span = hi - lo;
         let bound = match kernel {
-            Kernel::FixedWindow(k) => k.limit() * (hi / k.window_us() - lo / k.window_us() + 1),
-            Kernel::CalendarWindow(k) => k.limit() * windows_touched(&k, lo, hi),
-            Kernel::SlidingWindow(k) => k.limit() * (hi / k.window_us() - lo / k.window_us() + 1),
-            Kernel::SlidingLog(k) => k.limit() * (span / k.window_us() + 1),
-            Kernel::Gcra(k) => k.burst() + span * k.limit() / k.period_us(),
-            Kernel::IntervalBucket(k) => k.capacity() + k.refill() * span.div_ceil(k.interval_us()),
+            Kernel::FixedWindow(k) => k.limit * (hi / k.window_us - lo / k.window_us + 1),
+            Kernel::CalendarWindow(k) => k.limit * windows_touched(&k, lo, hi),
+            Kernel::SlidingWindow(k) => k.limit * (hi / k.window_us - lo / k.window_us + 1),
+            Kernel::SlidingLog(k) => k.limit * (span / k.window_us + 1),
+            Kernel::Gcra(k) => k.burst + span * k.limit / k.period_us,
+            Kernel::IntervalBucket(k) => k.capacity + k.refill * span.div_ceil(k.interval_us),
             Kernel::Slots(_) | Kernel::Blocked(_) => 0,
         };
         prop_assert!(units <= bound);

@@ -178,7 +178,7 @@ impl Story {
         if let (Kernel::FixedWindow(k), Some(State::Window(state)), LeftOut::Nothing) =
             (self.counter.kernel, &self.counter.state, self.rule)
         {
-            let is_current = |us: u64| us / k.window_us() == state.index;
+            let is_current = |us: u64| us / k.window_us == state.index;
             let spent = self.spent.iter().filter(|(at_us, _)| is_current(*at_us)).map(|(_, units)| units);
             let held = self.held.iter().filter(|held| held.grant.id == state.index).map(|held| held.left);
             assert!(

@@ -51,14 +51,14 @@ impl Counter {
 fn bound(kernel: &Kernel, start_us: u64, end_us: u64) -> u64 {
     let passed_us = end_us - start_us;
     match kernel {
-        Kernel::FixedWindow(k) => k.limit() * (end_us / k.window_us() - start_us / k.window_us() + 1),
-        Kernel::CalendarWindow(k) => k.limit() * windows_touched(k, start_us, end_us),
-        Kernel::SlidingWindow(k) if passed_us < k.window_us() => {
-            k.limit() + k.limit() * (end_us % k.window_us()) / k.window_us()
+        Kernel::FixedWindow(k) => k.limit * (end_us / k.window_us - start_us / k.window_us + 1),
+        Kernel::CalendarWindow(k) => k.limit * windows_touched(k, start_us, end_us),
+        Kernel::SlidingWindow(k) if passed_us < k.window_us => {
+            k.limit + k.limit * (end_us % k.window_us) / k.window_us
         }
-        Kernel::SlidingLog(k) if passed_us < k.window_us() => k.limit(),
-        Kernel::Gcra(k) => k.burst() + passed_us * k.limit() / k.period_us(),
-        Kernel::IntervalBucket(k) => k.capacity() + k.refill() * passed_us.div_ceil(k.interval_us()),
+        Kernel::SlidingLog(k) if passed_us < k.window_us => k.limit,
+        Kernel::Gcra(k) => k.burst + passed_us * k.limit / k.period_us,
+        Kernel::IntervalBucket(k) => k.capacity + k.refill * passed_us.div_ceil(k.interval_us),
         // The bound covers at most one window.
         Kernel::SlidingWindow(_) | Kernel::SlidingLog(_) | Kernel::Slots(_) | Kernel::Blocked(_) => u64::MAX,
     }
