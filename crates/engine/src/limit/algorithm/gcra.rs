@@ -135,12 +135,23 @@ impl Gcra {
     }
 
     pub(super) fn report(&self, tat: Tat, attempt: Attempt, verdict: Verdict) -> Report {
-        let view = GcraView { kernel: *self, backlog: self.ticks_after(tat, attempt.now_us) };
+        // In ticks of 1/denominator microseconds: the time in which units drain, and until the backlog has drained.
+        let ticks = |units: u64| u128::from(units) * u128::from(self.numerator);
+        let backlog = self.ticks_after(tat, attempt.now_us);
+        let rounded_up_us =
+            |ticks: u128| u64::try_from(ticks.div_ceil(u128::from(self.denominator))).unwrap_or(u64::MAX);
+        let free = ticks(self.burst).saturating_sub(backlog) / u128::from(self.numerator);
+        let view = CounterView {
+            max_cost: self.burst,
+            remaining: u64::try_from(free).unwrap_or(self.burst),
+            reset_after_us: rounded_up_us(backlog),
+            wait_us: |units| rounded_up_us(backlog.saturating_sub(ticks(self.burst - units))),
+            longest_wait_us: || rounded_up_us(ticks(self.burst)),
+        };
         let mut report = view.report(attempt.cost, verdict);
         if self.pacing == Pacing::Queue && verdict == Verdict::Fits {
             // The hit waits until the backlog ahead of it has drained.
-            let own = u128::from(attempt.cost.taken()) * u128::from(self.numerator);
-            report.delay_us = view.whole_us(view.backlog.saturating_sub(own));
+            report.delay_us = rounded_up_us(backlog.saturating_sub(ticks(attempt.cost.taken())));
         }
         report
     }
@@ -205,42 +216,4 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-struct GcraView {
-    kernel: Gcra,
-    /// Time until the backlog has drained, in ticks of 1/denominator microseconds.
-    backlog: u128,
-}
-
-impl GcraView {
-    /// Ticks as microseconds, rounded up.
-    fn whole_us(&self, ticks: u128) -> u64 {
-        u64::try_from(ticks.div_ceil(u128::from(self.kernel.denominator))).unwrap_or(u64::MAX)
-    }
-}
-
-impl CounterView for GcraView {
-    fn max_cost(&self) -> u64 {
-        self.kernel.burst
-    }
-
-    fn remaining(&self) -> u64 {
-        let numerator = u128::from(self.kernel.numerator);
-        let free = (u128::from(self.kernel.burst) * numerator).saturating_sub(self.backlog) / numerator;
-        u64::try_from(free).unwrap_or(self.kernel.burst)
-    }
-
-    fn wait_us(&self, units: u64) -> u64 {
-        let room = u128::from(self.kernel.burst - units) * u128::from(self.kernel.numerator);
-        self.whole_us(self.backlog.saturating_sub(room))
-    }
-
-    fn reset_after_us(&self) -> u64 {
-        self.whole_us(self.backlog)
-    }
-
-    fn longest_wait_us(&self) -> u64 {
-        self.whole_us(u128::from(self.kernel.burst) * u128::from(self.kernel.numerator))
-    }
 }

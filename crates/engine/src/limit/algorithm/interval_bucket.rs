@@ -78,7 +78,20 @@ impl IntervalBucket {
     }
 
     pub(super) fn report(&self, state: TokenState, attempt: Attempt, verdict: Verdict) -> Report {
-        IntervalBucketView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
+        let holds_after_us = |state, tokens| self.holds_at_us(state, tokens).saturating_sub(attempt.now_us);
+        let view = CounterView {
+            max_cost: self.capacity,
+            remaining: state.tokens.max(0).unsigned_abs(),
+            reset_after_us: self.unused_from_us(state).saturating_sub(attempt.now_us),
+            wait_us: |units: u64| holds_after_us(state, units.cast_signed()),
+            longest_wait_us: || {
+                // A full bucket starts its interval when it is next used, whatever its state says.
+                let is_full = state.tokens >= self.full();
+                let start_us = if is_full { attempt.now_us } else { state.start_us };
+                holds_after_us(TokenState { tokens: 0, start_us }, self.full())
+            },
+        };
+        view.report(attempt.cost, verdict)
     }
 
     /// Returns the tokens that an undo adds: those of the grant, minus those refilled since. `start_us` is the start of
@@ -86,33 +99,5 @@ impl IntervalBucket {
     pub(super) fn undone_tokens(&self, start_us: u64, undo: Undo) -> u64 {
         let intervals = start_us.saturating_sub(undo.grant.id).div_ceil(self.interval_us);
         undo.units.saturating_sub(intervals.saturating_mul(self.refill))
-    }
-}
-
-struct IntervalBucketView {
-    kernel: IntervalBucket,
-    state: TokenState,
-    now_us: u64,
-}
-
-impl CounterView for IntervalBucketView {
-    fn max_cost(&self) -> u64 {
-        self.kernel.capacity
-    }
-    fn remaining(&self) -> u64 {
-        self.state.tokens.max(0).unsigned_abs()
-    }
-    fn wait_us(&self, units: u64) -> u64 {
-        self.kernel.holds_at_us(self.state, units.cast_signed()).saturating_sub(self.now_us)
-    }
-    fn reset_after_us(&self) -> u64 {
-        self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
-    }
-    fn longest_wait_us(&self) -> u64 {
-        // A full bucket starts its interval when it is next used, whatever its state says.
-        let is_full = self.state.tokens >= self.kernel.full();
-        let empty =
-            TokenState { tokens: 0, start_us: if is_full { self.now_us } else { self.state.start_us } };
-        self.kernel.holds_at_us(empty, self.kernel.full()).saturating_sub(self.now_us)
     }
 }

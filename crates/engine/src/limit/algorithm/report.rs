@@ -95,32 +95,33 @@ pub(super) fn apply_clamped(count: u64, cost: Cost, limit: u64) -> u64 {
 }
 
 /// A counter at one instant.
-pub(super) trait CounterView {
+pub(super) struct CounterView<W, L> {
     /// The largest cost that can ever fit.
-    fn max_cost(&self) -> u64;
-    fn remaining(&self) -> u64;
-    /// Shortest wait after which `units` fit. Called only with `remaining() < units <= max_cost()`.
-    fn wait_us(&self, units: u64) -> u64;
+    pub max_cost: u64,
+    pub remaining: u64,
     /// Wait until the counter equals an unused one.
-    fn reset_after_us(&self) -> u64;
+    pub reset_after_us: u64,
+    /// Shortest wait after which some units fit. Called only with more than `remaining` and at most `max_cost`.
+    pub wait_us: W,
     /// The longest wait of a cost that fits an unused counter, assuming no debt.
-    fn longest_wait_us(&self) -> u64;
+    pub longest_wait_us: L,
+}
 
-    fn report(&self, cost: Cost, verdict: Verdict) -> Report {
-        let (max_cost, remaining) = (self.max_cost(), self.remaining());
+impl<W: Fn(u64) -> u64, L: Fn() -> u64> CounterView<W, L> {
+    pub fn report(self, cost: Cost, verdict: Verdict) -> Report {
+        let Self { max_cost, remaining, reset_after_us, wait_us, longest_wait_us } = self;
         let retry_after = match verdict {
             Verdict::Fits => RetryAfter::Now,
             Verdict::Over if cost.needed() > max_cost => RetryAfter::Never,
-            Verdict::Over => RetryAfter::In(self.wait_us(cost.needed())),
+            Verdict::Over => RetryAfter::In(wait_us(cost.needed())),
         };
-        let reset_after_us = self.reset_after_us();
-        let next_after_us = if remaining >= max_cost { 0 } else { self.wait_us(remaining + 1) };
+        let next_after_us = if remaining >= max_cost { 0 } else { wait_us(remaining + 1) };
         let until_reset_us = match retry_after {
             RetryAfter::In(us) => us,
             RetryAfter::Now => reset_after_us,
             // At least the wait for any smaller cost: callers that cannot read "never" would otherwise retry
             // immediately.
-            RetryAfter::Never => reset_after_us.max(self.longest_wait_us()),
+            RetryAfter::Never => reset_after_us.max(longest_wait_us()),
         };
         Report {
             remaining,

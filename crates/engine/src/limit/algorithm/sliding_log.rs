@@ -188,43 +188,25 @@ impl SlidingLog {
     }
 
     pub(super) fn report(&self, reading: LogReading, attempt: Attempt, verdict: Verdict) -> Report {
-        SlidingLogView { kernel: *self, reading, now_us: attempt.now_us }.report(attempt.cost, verdict)
+        let expires_after_us =
+            |recorded_us: u64| (recorded_us + self.window_us).saturating_sub(attempt.now_us);
+        let remaining = self.limit.saturating_sub(reading.used);
+        let view = CounterView {
+            max_cost: self.limit,
+            remaining,
+            reset_after_us: if reading.used == 0 { 0 } else { expires_after_us(reading.newest_us) },
+            wait_us: |units| {
+                let is_next = units == remaining + 1;
+                expires_after_us(if is_next { reading.next_us } else { reading.retry_us })
+            },
+            longest_wait_us: || self.window_us,
+        };
+        view.report(attempt.cost, verdict)
     }
 
     /// Returns `true` if the grant is in the window with too many entries after it.
     pub(super) fn is_too_far_back(&self, log: &Log, undo: Undo) -> bool {
         let until = log.entries_until(undo.grant.id);
         until > self.first_in_window(log, undo.now_us) && log.len() - until >= UNDO_SEARCH
-    }
-}
-
-struct SlidingLogView {
-    kernel: SlidingLog,
-    reading: LogReading,
-    now_us: u64,
-}
-
-impl SlidingLogView {
-    fn expires_after_us(&self, recorded_us: u64) -> u64 {
-        (recorded_us + self.kernel.window_us).saturating_sub(self.now_us)
-    }
-}
-
-impl CounterView for SlidingLogView {
-    fn max_cost(&self) -> u64 {
-        self.kernel.limit
-    }
-    fn remaining(&self) -> u64 {
-        self.kernel.limit.saturating_sub(self.reading.used)
-    }
-    fn wait_us(&self, units: u64) -> u64 {
-        let is_next = units == self.remaining() + 1;
-        self.expires_after_us(if is_next { self.reading.next_us } else { self.reading.retry_us })
-    }
-    fn reset_after_us(&self) -> u64 {
-        if self.reading.used == 0 { 0 } else { self.expires_after_us(self.reading.newest_us) }
-    }
-    fn longest_wait_us(&self) -> u64 {
-        self.kernel.window_us
     }
 }

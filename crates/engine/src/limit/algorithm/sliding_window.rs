@@ -79,22 +79,35 @@ impl SlidingWindow {
         u64::try_from(u128::from(state.current) + weighted).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn report(&self, state: BucketState, attempt: Attempt, verdict: Verdict) -> Report {
-        SlidingWindowView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    /// Returns the first instant at which `units` fit if nothing else happens: more than now, at most the limit.
+    fn fits_at_us(&self, BucketState { index, current, previous }: BucketState, units: u64) -> u64 {
+        let (limit, window_us) = (self.limit, self.window_us);
+        let start_us = index * window_us;
+        // Within this window, the weight of the previous count falls until the units fit.
+        let room = limit.saturating_sub(current + units);
+        if previous > 0 {
+            let elapsed_us = window_us.saturating_sub(coverable_us(room, window_us, previous));
+            if elapsed_us < window_us {
+                return start_us + elapsed_us;
+            }
+        }
+        // In the next window, the current count becomes the previous one.
+        if current == 0 {
+            return start_us + window_us;
+        }
+        start_us + window_us + window_us.saturating_sub(coverable_us(limit - units, window_us, current))
     }
-}
 
-struct SlidingWindowView {
-    kernel: SlidingWindow,
-    state: BucketState,
-    now_us: u64,
-}
-
-impl SlidingWindowView {
-    /// Time until `elapsed_us` into the window that is `windows` after the current one.
-    fn until_us(&self, windows: u64, elapsed_us: u64) -> u64 {
-        let instant_us = (self.state.index + windows) * self.kernel.window_us + elapsed_us;
-        instant_us.saturating_sub(self.now_us)
+    pub(super) fn report(&self, state: BucketState, attempt: Attempt, verdict: Verdict) -> Report {
+        let now_us = attempt.now_us;
+        let view = CounterView {
+            max_cost: self.limit,
+            remaining: self.limit.saturating_sub(self.used(state, now_us)),
+            reset_after_us: self.unused_from_us(state).saturating_sub(now_us),
+            wait_us: |units| self.fits_at_us(state, units).saturating_sub(now_us),
+            longest_wait_us: || ((state.index + 2) * self.window_us).saturating_sub(now_us),
+        };
+        view.report(attempt.cost, verdict)
     }
 }
 
@@ -103,44 +116,4 @@ impl SlidingWindowView {
 fn coverable_us(units: u64, window_us: u64, count: u64) -> u64 {
     let us = u128::from(units) * u128::from(window_us) / u128::from(count);
     u64::try_from(us).unwrap_or(u64::MAX)
-}
-
-impl CounterView for SlidingWindowView {
-    fn max_cost(&self) -> u64 {
-        self.kernel.limit
-    }
-
-    fn remaining(&self) -> u64 {
-        self.kernel.limit.saturating_sub(self.kernel.used(self.state, self.now_us))
-    }
-
-    fn wait_us(&self, units: u64) -> u64 {
-        let (limit, window_us) = (self.kernel.limit, self.kernel.window_us);
-        let BucketState { current, previous, .. } = self.state;
-        // Within this window, the weight of the previous count falls until the units fit.
-        let room = limit.saturating_sub(current + units);
-        if previous > 0 {
-            let elapsed_us = window_us.saturating_sub(coverable_us(room, window_us, previous));
-            if elapsed_us < window_us {
-                return self.until_us(0, elapsed_us);
-            }
-        }
-        // In the next window, the current count becomes the previous one.
-        if current == 0 {
-            return self.until_us(1, 0);
-        }
-        let elapsed_us = window_us.saturating_sub(coverable_us(limit - units, window_us, current));
-        self.until_us(1, elapsed_us)
-    }
-
-    fn reset_after_us(&self) -> u64 {
-        if self.state.current == 0 && self.state.previous == 0 {
-            return 0;
-        }
-        self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
-    }
-
-    fn longest_wait_us(&self) -> u64 {
-        self.until_us(2, 0)
-    }
 }
