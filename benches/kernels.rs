@@ -33,7 +33,7 @@ fn kernels(criterion: &mut Criterion) {
     for &algorithm in Algorithm::ALL {
         let plan = plan(algorithm);
         let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
-        group.bench_function(algorithm.name(), |bencher| {
+        group.bench_function(algorithm.into_str(), |bencher| {
             bencher.iter(|| black_box(store.decide_at(black_box(&plan.charges), SystemClock.now_us())));
         });
     }

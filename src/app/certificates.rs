@@ -98,7 +98,7 @@ impl TlsPort {
         let loaded = loaded.map_err(|error| AppError::of(setting_of(port, &error))(error.cause))?;
         if settings.client_ca_file.is_none() && !settings.client_names.is_empty() {
             tracing::warn!(
-                port = port.name(),
+                port = port.into_str(),
                 "tls.client_san has no effect; set tls.client_ca_file to require client certificates"
             );
         }
@@ -137,7 +137,7 @@ impl TlsPort {
                 let port = self.meter.port;
                 let error = format!("{}: {error}", setting_of(port, &error));
                 tracing::error!(
-                    port = port.name(),
+                    port = port.into_str(),
                     %error,
                     "cannot load changed certificates; keeping current certificates"
                 );
@@ -162,13 +162,13 @@ impl TlsStatus {
 }
 
 fn setting_of(port: Port, error: &TlsFileError) -> String {
-    format!("server.{}.tls.{}", port.name(), error.setting.name())
+    format!("server.{}.tls.{}", port.into_str(), error.setting.into_str())
 }
 
 /// Logs the current certificates, and exports when they expire.
 fn report_loaded(meter: &TlsMeter, loaded: &LoadedTls, now_us: u64) {
     let certificate = &loaded.certificate;
-    let port = meter.port.name();
+    let port = meter.port.into_str();
     let client_ca_s = loaded.authorities_not_after_s();
     meter.set_expiry(CertificateExpiry { certificate_s: certificate.not_after_s, client_ca_s });
     tracing::info!(

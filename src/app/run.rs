@@ -345,7 +345,7 @@ fn log_serving(addresses: &Addresses, settings: &Settings, bounds: PortBounds) {
         http = %addresses.http,
         admin = %or_off(&addresses.admin),
         metrics = %or_off(&addresses.metrics),
-        store = settings.store.kind.name(),
+        store = settings.store.kind.into_str(),
         %rules,
         "serving"
     );

@@ -73,12 +73,12 @@ impl Sampler {
         let view = self.stores.view();
         let evictions = view.memory.evictions;
         let Some(redis) = view.redis else {
-            let kind = StoreKind::Memory.name();
+            let kind = StoreKind::Memory.into_str();
             return StoreObserved { kind, answers: true, evictions, ..StoreObserved::default() };
         };
         let is_open = |(_, state): &&(String, BreakerState)| *state == BreakerState::Open;
         StoreObserved {
-            kind: StoreKind::Redis.name(),
+            kind: StoreKind::Redis.into_str(),
             answers: redis_answers(&redis),
             breakers: redis.nodes.len(),
             breakers_open: redis.nodes.iter().filter(is_open).count(),
@@ -98,7 +98,7 @@ impl Sampler {
     fn service(&self) -> ServiceObserved {
         let certificate = |status: &Arc<Mutex<TlsStatus>>| {
             let status = status.lock();
-            Certificate { port: status.port.name(), expires_at: status.certificate.not_after_s }
+            Certificate { port: status.port.into_str(), expires_at: status.certificate.not_after_s }
         };
         ServiceObserved {
             reasons: self.readiness.descriptions(),

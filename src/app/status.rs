@@ -113,7 +113,7 @@ fn server_section(report: &ServerReport) -> Value {
 fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap<&'static str, u64>> {
     let mut counts: BTreeMap<&str, BTreeMap<&'static str, u64>> = BTreeMap::new();
     for (address, state) in nodes {
-        *counts.entry(node_name(address)).or_default().entry(state.name()).or_default() += 1;
+        *counts.entry(node_name(address)).or_default().entry(state.into_str()).or_default() += 1;
     }
     counts
 }
@@ -154,7 +154,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
 pub(super) fn exceptions_page(status: Option<&ExceptionsStatus>) -> Value {
     let Some(status) = status else { return json!({"source": null}) };
     let by_kind = |kinds: KindCounts| -> BTreeMap<_, _> {
-        kinds.iter().filter(|(_, rows)| *rows > 0).map(|(kind, rows)| (kind.name(), rows)).collect()
+        kinds.iter().filter(|(_, rows)| *rows > 0).map(|(kind, rows)| (kind.into_str(), rows)).collect()
     };
     let file = |file: &FileSummary| {
         let RowChanges { added, removed, changed } = file.changes;
@@ -217,7 +217,7 @@ fn xds_section(status: &XdsStatus) -> Value {
 pub(super) fn tls_page(statuses: &[Arc<Mutex<TlsStatus>>]) -> Value {
     let sections = statuses.iter().map(|status| {
         let status = status.lock();
-        (status.port.name().to_owned(), tls_section(&status))
+        (status.port.into_str().to_owned(), tls_section(&status))
     });
     Value::Object(sections.collect())
 }

@@ -245,7 +245,7 @@ impl Stores {
 
     pub(super) fn view(&self) -> StoreView {
         let group = |topology: &Topology, urls: &[RedisUrl]| RedisBackendView {
-            topology: topology.name(),
+            topology: topology.into_str(),
             addresses: urls.iter().map(ToString::to_string).collect(),
         };
         let of_servers = |servers: &ServerOptions| group(&servers.topology, &servers.urls);

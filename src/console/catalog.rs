@@ -139,7 +139,7 @@ fn rate(limit: &Limit) -> String {
 /// Returns how a limit counts, which Redis counts it, and what this process borrowed of it.
 fn how(limit: &Limit, borrowed: BorrowedUnits) -> String {
     let spec = &limit.spec;
-    let mut how = spec.algorithm.name().to_owned();
+    let mut how = spec.algorithm.into_str().to_owned();
     if let Some(burst) = spec.burst.filter(|_| spec.algorithm.has_burst()) {
         how += &format!(", burst {}", with_commas(u64::from(burst)));
     }

@@ -62,7 +62,7 @@ impl KeyException {
         };
         let source = row.source.to_string();
         let place = source.rsplit('/').next().unwrap_or_default().to_owned();
-        Some(Self { kind: kind.name().to_owned(), row: Some(place), until: until_us.map(seconds) })
+        Some(Self { kind: kind.into_str().to_owned(), row: Some(place), until: until_us.map(seconds) })
     }
 
     /// Returns what the last denial reveals: that a value which only the request has is blocked.
@@ -70,7 +70,7 @@ impl KeyException {
         let is_blocked_by_rule = matches!(charge.rule, Quantity::Limited(Kernel::Blocked(_)));
         let Kernel::Blocked(blocked) = charge.kernel else { return None };
         let until = blocked.until_us.map(seconds);
-        let kind = ExceptionKind::Block.name().to_owned();
+        let kind = ExceptionKind::Block.into_str().to_owned();
         (!is_blocked_by_rule).then_some(Self { kind, row: None, until })
     }
 }

@@ -41,7 +41,7 @@ impl Announcements {
     /// Returns each limit's name with its announcement; `None` if nothing is announced.
     pub(super) fn metadata(&self) -> Option<Metadata> {
         let field = |(limit, announced): &(String, Announced)| {
-            (limit.clone(), Metadata::Text(announced.name().to_owned()))
+            (limit.clone(), Metadata::Text(announced.into_str().to_owned()))
         };
         let fields: BTreeMap<_, _> = self.0.iter().map(field).collect();
         (!fields.is_empty()).then_some(Metadata::Map(fields))
@@ -54,7 +54,7 @@ pub(super) fn distinct_name(result: &LimitResult<'_>) -> String {
     let mut name = result.limit.label.to_string();
     if result.limit.spec.name.is_none() && result.rule.is_some_and(several) {
         let period = result.limit.spec.period;
-        let _ = write!(name, ".{}{}", period.multiplier(), period.unit().name());
+        let _ = write!(name, ".{}{}", period.multiplier(), period.unit().into_str());
     }
     name
 }

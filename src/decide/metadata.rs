@@ -113,7 +113,7 @@ fn decided_at_us(decision: &Decision) -> Option<u64> {
 fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
     let policies = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
         DecidedBy::Policy(policy) => {
-            Some((result.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
+            Some((result.limit.label.to_string(), Metadata::Text(policy.into_str().to_owned())))
         }
         DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Lease(_) => None,
     });

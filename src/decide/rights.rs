@@ -18,7 +18,7 @@ use crate::telemetry::metrics::RequestFailure;
 
 /// What a request may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Right {
     /// Descriptors with 0 hits, and `/usage`.
     Read,
@@ -32,11 +32,6 @@ pub enum Right {
 
 impl Right {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// The name in settings.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 
     fn bit(self) -> u8 {
         1 << self as u8
@@ -171,7 +166,7 @@ impl CallRights {
                 RequestFailure::Forbidden,
                 format!(
                     "the caller may not do this: server.rights.{0}_token_files and {0}_client_san do not name it",
-                    right.name()
+                    right.into_str()
                 )
                 .into(),
             )),

@@ -106,12 +106,12 @@ impl LimitUsage {
             numbers: LimitNumbers {
                 name: limit.label.to_string(),
                 requests_per_unit: spec.requests_per_unit,
-                unit: spec.period.unit().name().to_owned(),
+                unit: spec.period.unit().into_str().to_owned(),
                 unit_multiplier: spec.period.multiplier(),
                 remaining: bound.map(|(_, outcome)| outcome.report.remaining),
             },
             rule: applied.rule.as_ref().map(ToString::to_string),
-            algorithm: spec.algorithm.name(),
+            algorithm: spec.algorithm.into_str(),
             mode,
             unlimited: spec.unlimited,
             limit: bound.map(|(kernel, _)| kernel.max_cost()),
@@ -145,6 +145,6 @@ impl AppliedException {
                 (Value::Null, of_row)
             }
         };
-        Some(Self { kind: kind.name(), value, until: until_us.map(utc_text) })
+        Some(Self { kind: kind.into_str(), value, until: until_us.map(utc_text) })
     }
 }

@@ -244,7 +244,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
             shown["borrowed"] = borrowed.into();
         }
         if is_global_key(key) {
-            shown["scope"] = Scope::Global.name().into();
+            shown["scope"] = Scope::Global.into_str().into();
         }
         if !slots.is_empty() {
             let slot = |&(since_us, end_us)| json!({"since": utc_text(since_us), "ends": utc_text(end_us)});

@@ -71,7 +71,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl Line<'_> {
     pub(super) fn with_sums(self, sums: Booking, mode: BookingMode) -> Self {
         let Booking { ok, over, units, back, refused, policy, unknown } = sums;
-        Self { ok, over, units, back, refused, policy, unknown, mode: mode.name().into(), ..self }
+        Self { ok, over, units, back, refused, policy, unknown, mode: mode.into_str().into(), ..self }
     }
 
     pub fn sums(&self) -> Booking {

@@ -61,8 +61,8 @@ impl LiveView {
 
     /// Rows by what they change, and by who set them, without zeros.
     pub fn counts(&self) -> [Vec<(String, u64)>; 2] {
-        let kinds = self.kinds.iter().map(|(kind, rows)| (kind.name(), rows)).collect::<Vec<_>>();
-        let origins = Origin::all().map(Origin::name).zip(self.origins).collect();
+        let kinds = self.kinds.iter().map(|(kind, rows)| (kind.into_str(), rows)).collect::<Vec<_>>();
+        let origins = Origin::all().map(|origin| origin.into_str()).zip(self.origins).collect();
         [kinds, origins].map(|counts| {
             let some = counts.into_iter().filter(|(_, rows)| *rows > 0);
             some.map(|(name, rows)| (name.to_owned(), rows)).collect()
@@ -147,7 +147,7 @@ impl LiveExceptions {
         found.truncate(limit);
         let listed = found.iter().map(|row| ListedRow {
             id: row.id().to_string(),
-            origin: row.origin.name(),
+            origin: row.origin.into_str(),
             version: row.version().to_string(),
             level: row.level,
             state: state_of(row, now_us),

@@ -101,7 +101,7 @@ impl Admission {
         let state = &*self.0;
         state.meter.count(reason);
         let Some(connections) = state.lines[reason as usize].count() else { return };
-        let (port, error) = (state.port.name(), cause.map(tracing::field::display));
+        let (port, error) = (state.port.into_str(), cause.map(tracing::field::display));
         match reason {
             CloseReason::Full => {
                 tracing::warn!(port, connections, "connections refused: port limit reached");

@@ -190,7 +190,7 @@ impl Notifier {
                 entries: entries_of(&found.key),
                 of,
                 reached: Some(number_of(found.share)),
-                mode: mode.name().into(),
+                mode: mode.into_str().into(),
                 ..Line::default()
             });
         }

@@ -144,13 +144,13 @@ impl Default for Settings {
 fn defaults_from_reader(reader: &mut Reader) -> Defaults {
     let chargings = [
         ("auto", None),
-        (Charging::Postpaid.name(), Some(Charging::Postpaid)),
-        (Charging::Prepaid.name(), Some(Charging::Prepaid)),
+        (Charging::Postpaid.into_str(), Some(Charging::Postpaid)),
+        (Charging::Prepaid.into_str(), Some(Charging::Prepaid)),
     ];
     // Its requests return receipts, so only a rule selects it.
     let is_default = |algorithm: &&Algorithm| **algorithm != Algorithm::Concurrency;
     let default_algorithms =
-        Algorithm::ALL.iter().filter(is_default).map(|algorithm| (algorithm.name(), *algorithm));
+        Algorithm::ALL.iter().filter(is_default).map(|algorithm| (algorithm.into_str(), *algorithm));
     let used_up_checks = [("over_limit", Verdict::Over), ("ok", Verdict::Fits)];
     Defaults {
         algorithm: reader.take("defaults.algorithm", "fixed_window", one_of(default_algorithms)),

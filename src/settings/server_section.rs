@@ -144,7 +144,7 @@ fn rights_from_reader(reader: &mut Reader) -> RightHolders {
     let mut holders = RightHolders::default();
     let RightHolders { token_files, client_names } = &mut holders;
     for (right, (files, names)) in Right::ALL.iter().zip(token_files.iter_mut().zip(client_names)) {
-        let key = |kind: &str| format!("server.rights.{}_{kind}", right.name());
+        let key = |kind: &str| format!("server.rights.{}_{kind}", right.into_str());
         *files = reader.take(&key("token_files"), "", list("paths of files", path));
         *names = reader.take(&key("client_san"), "", names_of_clients());
     }

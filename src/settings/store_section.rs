@@ -32,17 +32,10 @@ pub struct Store {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum StoreKind {
     Memory,
     Redis,
-}
-
-impl StoreKind {
-    /// Name in the settings.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl Store {

@@ -312,8 +312,11 @@ fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut Pro
         && before != now
     {
         let (name, first) = (&draft.name, &earlier.location);
-        let reason =
-            format!("shard_by of domain '{name}' is {}, but {} in {first}", now.name(), before.name());
+        let reason = format!(
+            "shard_by of domain '{name}' is {}, but {} in {first}",
+            now.into_str(),
+            before.into_str()
+        );
         problems.push(Problem::error(draft.location, reason));
     }
     earlier.shard_by = earlier.shard_by.or(draft.shard_by);

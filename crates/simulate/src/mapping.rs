@@ -82,7 +82,7 @@ impl Mapping {
         match (format, map) {
             (Format::Jsonl, _) => Ok(Some(Self::of_recorded_requests())),
             (_, Some(map)) => Ok(Some(Self::new(map, format, header)?)),
-            (_, None) => Err(MappingError::NoMap { name: name.to_owned(), format: format.name() }),
+            (_, None) => Err(MappingError::NoMap { name: name.to_owned(), format: format.into_str() }),
         }
     }
 
@@ -104,7 +104,7 @@ impl Mapping {
             }
             (_, Some(name)) => TimeSource::Fields(vec![(map.want(name), TimeFormat::Rfc3339)]),
             (_, None) => {
-                let format = format.name();
+                let format = format.into_str();
                 let reason =
                     format!("'time' is missing: the format {format} does not say which field has it");
                 return Err(map.mistake(None, reason));
@@ -118,7 +118,7 @@ impl Mapping {
                 Some(field) => format!("did you mean '{field}'?"),
                 None => format!("its fields are {}", known.join(", ")),
             };
-            let reason = format!("the format {} has no field '{name}'; {instead}", format.name());
+            let reason = format!("the format {} has no field '{name}'; {instead}", format.into_str());
             map.mistake(Some(field), reason)
         })?;
         Ok(Self { reader, map: Some((map, source)) })

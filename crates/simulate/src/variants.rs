@@ -21,12 +21,12 @@ impl Variant {
     /// because the other limits' counts differ.
     pub fn label(&self, limit: &LimitSpec) -> String {
         let part = match (self.algorithm.has_burst(), self.burst_divisor) {
-            (false, _) => return self.algorithm.name().to_owned(),
+            (false, _) => return self.algorithm.into_str().to_owned(),
             (true, 1) => "the limit".to_owned(),
             (true, 10) => "a tenth".to_owned(),
             (true, divisor) => format!("1/{divisor} of it"),
         };
-        format!("{} burst {} ({part})", self.algorithm.name(), limit.capacity())
+        format!("{} burst {} ({part})", self.algorithm.into_str(), limit.capacity())
     }
 }
 
@@ -36,7 +36,7 @@ pub fn own_label(limit: &LimitSpec) -> String {
         if limit.algorithm.has_burst() { format!(" burst {}", limit.capacity()) } else { String::new() };
     let charging = if limit.charging == Charging::Postpaid { " postpaid" } else { "" };
     let calendar = limit.calendar.as_ref().map(|calendar| format!(" {calendar}")).unwrap_or_default();
-    format!("{}{calendar}{burst}{charging} (as configured)", limit.algorithm.name())
+    format!("{}{calendar}{burst}{charging} (as configured)", limit.algorithm.into_str())
 }
 
 pub(crate) const MAX_VARIANTS: usize = 5;

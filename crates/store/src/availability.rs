@@ -180,7 +180,13 @@ impl Availability {
     fn record_transition(&self, transition: BreakerTransition<'_>, now: Instant) {
         let BreakerTransition { node, from, to, cause } = transition;
         let shown = cause.map(tracing::field::display);
-        tracing::debug!(node, from = from.name(), to = to.name(), error = shown, "breaker state changed");
+        tracing::debug!(
+            node,
+            from = from.into_str(),
+            to = to.into_str(),
+            error = shown,
+            "breaker state changed"
+        );
         match (from, to) {
             (BreakerState::Closed, _) => self.record_open(node, cause, now),
             (_, BreakerState::Closed) => self.record_closed(node, now),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::StoreError;
+use strum::IntoStaticStr;
 
 const BUCKETS: usize = 10;
 
@@ -47,7 +48,8 @@ impl Default for BreakerOptions {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum BreakerState {
     /// Calls are made.
     #[default]
@@ -60,15 +62,6 @@ pub enum BreakerState {
 
 impl BreakerState {
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
-
-    /// Name in logs and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
-    }
 }
 
 #[derive(Debug)]

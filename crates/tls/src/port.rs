@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::FindFiles;
+use strum::IntoStaticStr;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::NoServerSessionStorage;
@@ -24,7 +25,8 @@ pub struct ServerTls {
 }
 
 /// The last part of the setting's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum TlsFileSetting {
     CertFile,
     KeyFile,
@@ -50,14 +52,6 @@ pub struct LoadedTls {
 }
 
 impl TlsFileSetting {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CertFile => "cert_file",
-            Self::KeyFile => "key_file",
-            Self::ClientCaFile => "client_ca_file",
-        }
-    }
-
     /// Adds this setting to an error of its file.
     fn fault(self) -> impl Fn(FileError) -> TlsFileError {
         move |cause| TlsFileError { setting: self, cause }

@@ -236,7 +236,7 @@ fn explain(
 ) -> Result<ExitCode, Failure> {
     let path = args.logs.first().ok_or_else(|| Failure::new(Exit::Log, "no log"))?;
     let line = explain_line(path, number, args.format(), map)?;
-    let mut text = escaped(format!("line {number} ({}): {}", line.format.name(), line.text)) + "\n";
+    let mut text = escaped(format!("line {number} ({}): {}", line.format.into_str(), line.text)) + "\n";
     for (name, value) in &line.fields {
         text += &(escaped(format!("  {name}: {}", value.as_deref().unwrap_or("(none)"))) + "\n");
     }

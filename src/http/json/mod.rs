@@ -82,7 +82,7 @@ pub(super) struct AnswerJson(pub(super) Map<String, Value>);
 impl From<Answer<'_>> for AnswerJson {
     fn from(answer: Answer<'_>) -> Self {
         let mut fields = Map::new();
-        fields.insert("overallCode".to_owned(), answer.overall.name().into());
+        fields.insert("overallCode".to_owned(), answer.overall.into_str().into());
         if !answer.statuses.is_empty() {
             fields.insert("statuses".to_owned(), answer.statuses.into_iter().map(status_json).collect());
         }
@@ -101,7 +101,7 @@ impl From<Answer<'_>> for AnswerJson {
 
 fn status_json(status: DescriptorStatus<'_>) -> Value {
     let mut fields = Map::new();
-    fields.insert("code".to_owned(), status.code.name().into());
+    fields.insert("code".to_owned(), status.code.into_str().into());
     if let Some(limit) = status.limit {
         fields.insert("currentLimit".to_owned(), limit_json(limit));
     }

@@ -85,7 +85,7 @@ impl PortTls {
         let state = &*self.0;
         state.meter.handshakes.count(failure.result);
         let Some(handshakes) = state.lines[failure.result as usize].count() else { return };
-        let (port, reason) = (state.meter.port.name(), &failure.reason);
+        let (port, reason) = (state.meter.port.into_str(), &failure.reason);
         tracing::warn!(port, handshakes, %client, last = %reason, "TLS handshakes failed");
     }
 }

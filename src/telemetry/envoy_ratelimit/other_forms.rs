@@ -26,6 +26,7 @@ pub(crate) struct OtherForms {
 
 /// Calls that envoyproxy/ratelimit times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(const_into_str)]
 pub(crate) enum GrpcMethod {
     ShouldRateLimit,
     /// The health service's method.
@@ -48,10 +49,6 @@ impl DurationMeter {
 
 impl GrpcMethod {
     pub(crate) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
-
-    pub(crate) fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl OtherForms {
@@ -62,7 +59,7 @@ impl OtherForms {
             milliseconds.observe(took_ms as f64);
         }
         if let Some(timings) = &self.timings {
-            timings.push(Timing { method: self.method.name(), took_ms });
+            timings.push(Timing { method: self.method.into_str(), took_ms });
         }
     }
 }

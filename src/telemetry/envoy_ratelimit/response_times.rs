@@ -61,7 +61,7 @@ impl ResponseTimes {
     /// Adds the number of calls of each method.
     pub(crate) fn add_calls_to(&self, stats: &mut Stats) {
         for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {
-            let name = format!("ratelimit_server.{}.total_requests", method.name());
+            let name = format!("ratelimit_server.{}.total_requests", method.into_str());
             stats.counter(name, meter.seconds.get_sample_count());
         }
     }
@@ -76,7 +76,7 @@ impl ResponseTimes {
                 let known =
                     histogram.get_bucket().iter().filter(|bucket| BUCKETS.contains(&bucket.upper_bound()));
                 histogram.set_bucket(known.cloned().collect());
-                let mut metric = Metric::from_label(label_pairs(&[("grpc_method", method.name())]));
+                let mut metric = Metric::from_label(label_pairs(&[("grpc_method", method.into_str())]));
                 metric.set_histogram(histogram);
                 family.mut_metric().push(metric);
             }

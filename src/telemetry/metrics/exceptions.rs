@@ -135,7 +135,7 @@ impl ExceptionFamilies {
 
     fn set_rows(&self, source: &str, kinds: impl Iterator<Item = (ExceptionKind, u64)>) {
         for (kind, rows) in kinds {
-            self.rows.with_label_values(&[source, kind.name()]).set(rows.cast_signed());
+            self.rows.with_label_values(&[source, kind.into_str()]).set(rows.cast_signed());
         }
     }
 
@@ -160,7 +160,7 @@ impl ExceptionFamilies {
         for (domain, counts) in self.domains.in_force().iter() {
             let kinds = ExceptionKind::all().zip(&counts.requests);
             for (kind, count) in kinds.filter(|(_, count)| count.get() > 0) {
-                add_series(&mut requests, &[("domain", domain), ("kind", kind.name())], count.get());
+                add_series(&mut requests, &[("domain", domain), ("kind", kind.into_str())], count.get());
             }
             if counts.unknown_tiers.get() > 0 {
                 add_series(&mut unknown_tiers, &[("domain", domain)], counts.unknown_tiers.get());

@@ -91,15 +91,15 @@ impl LimitCounts {
     }
 
     pub(super) fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        in_use(FailurePolicy::ALL.iter().map(|policy| policy.name()), &self.by_policy)
+        in_use(FailurePolicy::ALL.iter().map(|policy| policy.into_str()), &self.by_policy)
     }
 
     pub(super) fn announcements(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        in_use(Announced::ALL.iter().map(|announced| announced.name()), &self.announced)
+        in_use(Announced::ALL.iter().map(|announced| announced.into_str()), &self.announced)
     }
 
     pub(super) fn reserves(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        in_use(ReserveKind::ALL.iter().map(|kind| kind.name()), &self.reserved)
+        in_use(ReserveKind::ALL.iter().map(|kind| kind.into_str()), &self.reserved)
     }
 }
 

@@ -7,19 +7,13 @@ use strum::{IntoStaticStr, VariantArray};
 use super::family::{CountersBy, LoadResult, counters};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Port {
     Grpc,
     Http,
     Admin,
     /// The port for metrics only.
     Metrics,
-}
-
-impl Port {
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -68,7 +62,7 @@ impl ConnectionFamilies {
     }
 
     pub(super) fn meter(&self, port: Port) -> ConnectionMeter {
-        CountersBy::new(&self.closed, &[port.name()])
+        CountersBy::new(&self.closed, &[port.into_str()])
     }
 
     /// Connections closed on all ports for any of these reasons.
@@ -191,7 +185,7 @@ impl TlsFamilies {
 
     /// The series of a port start here, so that the first handshake of each kind is an increase.
     pub(super) fn meter(&self, port: Port) -> TlsMeter {
-        let label = [port.name()];
+        let label = [port.into_str()];
         TlsMeter {
             port,
             handshakes: CountersBy::new(&self.handshakes, &label),
@@ -208,7 +202,7 @@ impl TlsMeter {
     }
 
     pub fn set_expiry(&self, expiry: CertificateExpiry) {
-        let gauge = |file: &str| -> IntGauge { self.expiry.with_label_values(&[self.port.name(), file]) };
+        let gauge = |file: &str| -> IntGauge { self.expiry.with_label_values(&[self.port.into_str(), file]) };
         gauge("cert_file").set(expiry.certificate_s);
         if let Some(first_s) = expiry.client_ca_s {
             gauge("client_ca_file").set(first_s);

@@ -17,7 +17,7 @@ use crate::telemetry::envoy_ratelimit::{
 
 /// The port of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Transport {
     /// `ShouldRateLimit`
     Grpc,
@@ -27,10 +27,6 @@ pub enum Transport {
 
 impl Transport {
     const ALL: [Self; 2] = [Self::Grpc, Self::Http];
-
-    pub(super) fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -146,7 +142,7 @@ impl RequestFamilies {
             "Seconds in the handler per request: conversion, validation, decision",
         );
         let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
-        let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
+        let decisions = durations.with_label_values(&[Transport::Grpc.into_str()]);
         let held = counter(
             registry,
             "ratelimitd_held_calls_total",
@@ -183,7 +179,7 @@ impl RequestFamilies {
         let decisions = match transport {
             Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
             // envoyproxy/ratelimit times only gRPC.
-            Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.name()])),
+            Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.into_str()])),
         };
         RequestMeter {
             decisions,
@@ -195,7 +191,7 @@ impl RequestFamilies {
     }
 
     fn errors_of(&self, transport: Transport) -> CountersBy<RequestFailure> {
-        CountersBy::new(&self.errors, &[transport.name()])
+        CountersBy::new(&self.errors, &[transport.into_str()])
     }
 
     /// Requests by result, in the order of [`RequestResult::ALL`].
@@ -205,7 +201,7 @@ impl RequestFamilies {
 
     /// Durations of all decision calls.
     pub(super) fn durations(&self) -> DurationBuckets {
-        duration_buckets(&Transport::ALL.map(|port| self.durations.with_label_values(&[port.name()])))
+        duration_buckets(&Transport::ALL.map(|port| self.durations.with_label_values(&[port.into_str()])))
     }
 
     /// Failed requests of all transports by reason, in the order of [`RequestFailure::ALL`].

@@ -231,7 +231,7 @@ impl StoreFamilies {
             workers.push(Arc::downgrade(&gauges));
         }
         let transitions =
-            BreakerState::ALL.map(|state| self.breaker_transitions.with_label_values(&[state.name()]));
+            BreakerState::ALL.map(|state| self.breaker_transitions.with_label_values(&[state.into_str()]));
         BatchMeter {
             sizes: self.batch_sizes.clone(),
             lost_undos: self.lost_undos.clone(),

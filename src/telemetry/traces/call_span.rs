@@ -112,7 +112,7 @@ impl CallSpan {
     /// Adds the code, whether borrowed units decided a limit, and which limit the first denied descriptor exceeds.
     pub fn add_decision(&mut self, decision: &Decision) {
         let Some(span) = &mut self.0 else { return };
-        span.set_attribute(KeyValue::new("ratelimit.code", decision.overall.name()));
+        span.set_attribute(KeyValue::new("ratelimit.code", decision.overall.into_str()));
         if decision.limit_results().any(|result| matches!(result.outcome.decided_by, DecidedBy::Lease(_))) {
             span.set_attribute(KeyValue::new("ratelimit.decided_by", "lease"));
         }

@@ -70,8 +70,8 @@ impl<S: ReplayStore> Play<'_, S> {
             let outcomes = self.store.decide(&[(step.at_us, &plan.charges)]).expect("the store answers");
             let [outcomes] = outcomes.try_into().expect("one request");
             let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
-            if decision.overall.name() != step.answer {
-                differences.push(format!("request {sent} is {}", decision.overall.name()));
+            if decision.overall.into_str() != step.answer {
+                differences.push(format!("request {sent} is {}", decision.overall.into_str()));
             } else if sent == step.repeat {
                 differences.extend(compare(step, &decision));
             }
@@ -150,7 +150,7 @@ fn left(status: &Status<'_>) -> String {
 /// The announced limits in the order of the rule.
 fn announced(decision: &Decision) -> Vec<String> {
     let announced =
-        |result: LimitResult<'_>| Some(format!("{};{}", result.limit.label, result.announced()?.name()));
+        |result: LimitResult<'_>| Some(format!("{};{}", result.limit.label, result.announced()?.into_str()));
     decision.limit_results().filter_map(announced).collect()
 }
 

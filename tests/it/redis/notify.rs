@@ -139,7 +139,7 @@ async fn in_a_cluster_each_mark_is_set_on_its_primary() {
     let folder = TempDir::new().expect("a folder");
     let start = |_| {
         let plan = plan(&cluster.urls().join(","), &receiver, &folder);
-        plan.set("store.redis.topology", Topology::Cluster.name()).start()
+        plan.set("store.redis.topology", Topology::Cluster.into_str()).start()
     };
     let services: Vec<_> = (0..PROCESSES).map(start).collect();
     use_up_all_keys(&services, &mut Rng::with_seed(8)).await;

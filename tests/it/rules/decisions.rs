@@ -247,7 +247,7 @@ async fn a_limit_of_0_denies_every_request() {
     let nodes: String = Algorithm::ALL.iter().copied().map(node).collect();
     let default = "  - { key: default, rate_limit: { unit: hour, requests_per_unit: 0 } }\n";
     let fixture = Fixture::new(&format!("domain: d\ndescriptors:\n{nodes}{default}"));
-    for key in Algorithm::ALL.iter().map(|algorithm| algorithm.name()).chain(["default"]) {
+    for key in Algorithm::ALL.iter().map(|algorithm| algorithm.into_str()).chain(["default"]) {
         let blocked = fixture.decide(&[descriptor(&[(key, "")])]).await;
         assert_eq!(summary(&blocked), "X X0", "{key}");
         assert_eq!(blocked.retry_after(), RetryAfter::Never, "{key}");

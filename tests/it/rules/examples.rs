@@ -19,10 +19,10 @@ fn examples() -> RuleSet {
 fn the_example_rules_show_every_algorithm_that_is_simulated() {
     let rules = examples();
     let specs = || rules.limits().iter().map(|limit| &limit.spec);
-    let used: BTreeSet<_> = specs().map(|spec| spec.algorithm.name()).collect();
+    let used: BTreeSet<_> = specs().map(|spec| spec.algorithm.into_str()).collect();
     // A simulation leaves out concurrency, and says so. The example rules are what users simulate first.
     let simulated = Algorithm::ALL.iter().filter(|algorithm| **algorithm != Algorithm::Concurrency);
-    let all: BTreeSet<_> = simulated.map(|algorithm| algorithm.name()).collect();
+    let all: BTreeSet<_> = simulated.map(|algorithm| algorithm.into_str()).collect();
     assert_eq!(used, all);
     assert!(specs().any(|spec| spec.pacing == Pacing::Queue));
     assert!(specs().any(|spec| spec.refill == Refill::Interval));

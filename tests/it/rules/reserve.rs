@@ -40,7 +40,7 @@ fn cell(decision: &Decision) -> String {
         RetryAfter::In(us) => format!(" r{}", seconds(us)),
         RetryAfter::Never => " never".to_owned(),
     };
-    format!("{} {}/{}{wait}", status.code.name(), report.remaining, seconds(report.reset_after_us))
+    format!("{} {}/{}{wait}", status.code.into_str(), report.remaining, seconds(report.reset_after_us))
 }
 
 /// The table of `reserve: 500`, 1,000 per 60 s. A row: the second, the hits, the cells of both algorithms.
@@ -76,11 +76,11 @@ fn charges_deny_nothing_and_are_recorded(store: &mut impl ReplayStore) {
         let decision = decide(&rules, store, T0, descriptors);
         let left = decision.statuses().map(|status| match status.applied {
             Applied::Limited(result) => {
-                format!(" {} {}", status.code.name(), result.outcome.report.remaining)
+                format!(" {} {}", status.code.into_str(), result.outcome.report.remaining)
             }
             other => panic!("{other:?}"),
         });
-        format!("{}:{}", decision.overall.name(), left.collect::<String>())
+        format!("{}:{}", decision.overall.into_str(), left.collect::<String>())
     };
     // A descriptor without hits, and a refund, are charged as by any other limit.
     assert_eq!(decided(&[descriptor(&[("small", "a")])]), "OK: OK 9");

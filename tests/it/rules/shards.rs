@@ -68,7 +68,7 @@ fn files_of_one_domain_must_have_the_same_shard_by() {
         load(&[directory.path().to_path_buf()], LoadOptions { merge_domains: true, ..REFERENCE })
     };
     let loaded = load_both("", "shard_by: domain").unwrap_or_else(|problems| panic!("{problems}"));
-    assert!(loaded.rules.rules().iter().all(|rule| rule.shard_by.name() == "domain"));
+    assert!(loaded.rules.rules().iter().all(|rule| rule.shard_by.into_str() == "domain"));
     let problems = load_both("shard_by: descriptor", "shard_by: domain")
         .expect_err("two values for one domain")
         .to_string();

@@ -56,11 +56,13 @@ pub fn decide(
 /// The code of the request, then the code and the remaining units of each descriptor.
 fn answer(decision: &Decision) -> String {
     let status = |status: engine::Status<'_>| match status.applied {
-        Applied::Limited(result) => format!(", {} {}", status.code.name(), result.outcome.report.remaining),
+        Applied::Limited(result) => {
+            format!(", {} {}", status.code.into_str(), result.outcome.report.remaining)
+        }
         other => panic!("{other:?}"),
     };
     let statuses: String = decision.statuses().map(status).collect();
-    format!("{}{statuses}", decision.overall.name())
+    format!("{}{statuses}", decision.overall.into_str())
 }
 
 fn announced(decision: &Decision) -> String {

@@ -187,7 +187,7 @@ fn answer_of(id: u32, decision: &Decision, has_receipt: bool) -> Answer {
         if let Some(found) = result.announced() {
             let name: &mut String = announced.entry(label_of(result.limit)).or_default();
             // `over` is more severe than `near`.
-            *name = std::mem::take(name).max(found.name().to_owned());
+            *name = std::mem::take(name).max(found.into_str().to_owned());
         }
     }
     Answer {

@@ -9,20 +9,13 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// What happens to a hit that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum OnOver {
     /// Denied, subject to the rule's mode.
     #[default]
     Deny,
     /// Admitted and recorded; the answer announces it.
     Announce,
-}
-
-impl OnOver {
-    /// The name in rule files.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// A share from 0 to 1 in millionths.
@@ -131,7 +124,7 @@ pub(crate) fn write_millionths(f: &mut fmt::Formatter<'_>, millionths: u32) -> f
 
 /// What an answer announces about a limit. A limit that is over is also above its share, and announced as over only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Display, VariantArray)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Announced {
     /// Usage is above the share `near` of the limit.
     Near,
@@ -141,11 +134,6 @@ pub enum Announced {
 
 impl Announced {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// The name in answers and metrics.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 #[cfg(test)]

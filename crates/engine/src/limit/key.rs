@@ -20,7 +20,7 @@ pub struct Entry {
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,
 )]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ShardBy {
     /// Domain and first entry: all counters of one tenant, user or address share a slot.
     #[default]
@@ -29,13 +29,6 @@ pub enum ShardBy {
     Domain,
     /// The whole descriptor: its slot is independent of other descriptors.
     Descriptor,
-}
-
-impl ShardBy {
-    /// The name in rule files.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// Bytes of an escaped domain, key or value above which its hash is written instead.

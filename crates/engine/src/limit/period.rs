@@ -12,7 +12,7 @@ pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// As in `envoyproxy/ratelimit`, a month has 30 days and a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames)]
-#[strum(serialize_all = "snake_case", ascii_case_insensitive)]
+#[strum(serialize_all = "snake_case", ascii_case_insensitive, const_into_str)]
 pub enum Unit {
     Second,
     Minute,
@@ -37,11 +37,6 @@ impl Unit {
             Self::Month => 30 * 86_400,
             Self::Year => 365 * 86_400,
         }
-    }
-
-    /// The lower-case name. Rule files may use any case.
-    pub fn name(self) -> &'static str {
-        self.into()
     }
 }
 
@@ -84,8 +79,8 @@ impl Period {
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.multiplier {
-            1 => f.write_str(self.unit.name()),
-            n => write!(f, "{n} {}s", self.unit.name()),
+            1 => f.write_str(self.unit.into_str()),
+            n => write!(f, "{n} {}s", self.unit.into_str()),
         }
     }
 }

@@ -29,7 +29,7 @@ pub const MAX_LIMIT: u64 = 1 << 52;
     VariantArray,
     VariantNames,
 )]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Algorithm {
     /// Windows aligned to the epoch.
     #[default]
@@ -52,11 +52,6 @@ impl Algorithm {
     /// In the order of the documentation.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// The name in rule files and settings.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// The largest limit for which decisions are exact.
     pub fn max_limit(self) -> u64 {
         match self {
@@ -76,7 +71,7 @@ impl Algorithm {
 
 /// When a hit is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Charging {
     /// Only if it fits: a denied hit changes nothing.
     Prepaid,
@@ -85,18 +80,11 @@ pub enum Charging {
     Postpaid,
 }
 
-impl Charging {
-    /// The name in rule files and settings.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// How a limit answers if the store cannot decide.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,
 )]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum FailurePolicy {
     Allow,
     Deny,
@@ -110,11 +98,6 @@ pub enum FailurePolicy {
 impl FailurePolicy {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// The name in rule files and settings.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// Replaces `error` by `allow`, for a limit that denies nothing: it must not fail a call either.
     #[must_use]
     pub fn allow_for_error(self) -> Self {
@@ -124,7 +107,7 @@ impl FailurePolicy {
 
 /// Whether processes may borrow a limit's units from the store ahead of requests, and decide from these units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Lease {
     #[default]
     Off,
@@ -132,16 +115,9 @@ pub enum Lease {
     Auto,
 }
 
-impl Lease {
-    /// The name in rule files and settings.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Where a limit is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Scope {
     /// In the near store.
     #[default]
@@ -150,29 +126,15 @@ pub enum Scope {
     Global,
 }
 
-impl Scope {
-    /// The name in rule files.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// How a token bucket refills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Refill {
     /// Evenly, fractions included.
     #[default]
     Continuous,
     /// All tokens together, at the end of each period.
     Interval,
-}
-
-impl Refill {
-    /// The value of `refill` in rule files.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// One limit as a rule file or request describes it, not validated.

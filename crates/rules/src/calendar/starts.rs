@@ -49,7 +49,8 @@ impl Starts {
             (Unit::Month, Some(text)) => day_of_month(text).map(Self::Month),
             (Unit::Year, Some(text)) => day_of_year(text).map(|(month, day)| Self::Year { month, day }),
             (Unit::Second | Unit::Minute | Unit::Hour, _) => {
-                let reason = format!("a calendar needs unit day, week, month or year, not {}", unit.name());
+                let reason =
+                    format!("a calendar needs unit day, week, month or year, not {}", unit.into_str());
                 return Err(CalendarProblem { key: "unit", reason });
             }
         };

@@ -67,7 +67,7 @@ impl RowChanges {
 
 /// Equal for rows of one file that apply to the same requests and limits, and have the same columns.
 pub(super) fn row_identity(row: &ExceptionRow) -> u64 {
-    let kinds: Vec<_> = row.effect.kinds().map(ExceptionKind::name).collect();
+    let kinds: Vec<_> = row.effect.kinds().map(|kind| kind.into_str()).collect();
     let mut hasher = DefaultHasher::new();
     format!("{:?}", (&row.domain, &row.key, &row.value, &row.path, &row.limit_name, kinds)).hash(&mut hasher);
     hasher.finish()

@@ -308,7 +308,7 @@ impl<'n, 'r> RowFields<'n, 'r> {
         if let Some(alone) = kinds.iter().find(is_alone)
             && let Some(other) = kinds.iter().find(|other| *other != alone)
         {
-            self.error(&at, format!("set '{}' or '{}', not both", alone.name(), other.name()));
+            self.error(&at, format!("set '{}' or '{}', not both", alone.into_str(), other.into_str()));
         }
         if effect.tier.is_some() && effect.limit.is_some() {
             self.report.warn(&at, "'tier' has no effect next to 'limit'");

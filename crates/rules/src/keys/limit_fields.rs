@@ -222,7 +222,9 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "How to count. concurrency counts requests at once: each takes a slot, and its receipt releases it. A limit that names an algorithm is prepaid unless charging says otherwise. A limit without an algorithm has the default of the settings: fixed_window and postpaid, unless changed.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.algorithm, value)),
-        rlconfig: Rlconfig::Option(|spec, _| unless(Algorithm::FixedWindow, spec.algorithm)),
+        rlconfig: Rlconfig::Option(|spec, _| {
+            unless(Algorithm::FixedWindow, spec.algorithm, Algorithm::into_str)
+        }),
         explain: Explain::OfCounter(|limit| Some(limit.spec.algorithm.to_string())),
         upgrade: Upgradable::Always(|_, written| written.algorithm),
     },
@@ -244,7 +246,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "token_bucket only. continuous: tokens flow in evenly (default). interval: requests_per_unit tokens arrive at the end of every period, up to burst.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.refill, value)),
-        rlconfig: Rlconfig::Option(|spec, _| unless(Refill::Continuous, spec.refill)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Refill::Continuous, spec.refill, Refill::into_str)),
         explain: Explain::Elsewhere,
         upgrade: Upgradable::Never,
     },
@@ -254,7 +256,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "leaky_bucket only. meter: a hit fits or it does not (default). queue: a hit that fits is admitted with the delay to wait.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.pacing, value)),
-        rlconfig: Rlconfig::Option(|spec, _| unless(Pacing::Meter, spec.pacing)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Pacing::Meter, spec.pacing, Pacing::into_str)),
         explain: Explain::Elsewhere,
         upgrade: Upgradable::Never,
     },
@@ -264,7 +266,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "prepaid: a hit that is denied is not counted. postpaid: every hit is counted, for costs known only afterwards.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.charging, value)),
-        rlconfig: Rlconfig::Option(|spec, _| unless(Charging::Postpaid, spec.charging)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Charging::Postpaid, spec.charging, Charging::into_str)),
         explain: Explain::OfCounter(|limit| Some(charging(limit.spec.charging).to_owned())),
         upgrade: Upgradable::Always(|_, written| written.charging),
     },
@@ -302,7 +304,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         is_for_counting: false,
         set: Some(|spec, value| choose(&mut spec.on_store_failure, value)),
         rlconfig: Rlconfig::LastOption(|spec, defaults| {
-            unless(defaults.on_store_failure, spec.on_store_failure)
+            unless(defaults.on_store_failure, spec.on_store_failure, FailurePolicy::into_str)
         }),
         explain: Explain::OfCounter(|limit| {
             let written = limit.spec.on_store_failure;
@@ -317,7 +319,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "What happens to a hit that does not fit. deny: it is denied (default). announce: it is admitted, and the answer announces the limit as over, in the header of response.announce_header and in metadata. An announced limit is postpaid unless charging says otherwise.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.on_over, value)),
-        rlconfig: Rlconfig::Option(|spec, _| unless(OnOver::Deny, spec.on_over)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(OnOver::Deny, spec.on_over, OnOver::into_str)),
         explain: Explain::OfLimit(|limit| on_over(limit).map(str::to_owned)),
         upgrade: Upgradable::Never,
     },
@@ -377,7 +379,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "auto: an instance takes units of a hot key from Redis ahead of the requests, and decides from them without Redis. The limit stays exact, but may deny while other instances hold unused units. off: every hit is decided in Redis (default: the setting defaults.lease). Not for sliding_log, concurrency, mode: queue or penalty, nor for settle on a sliding_window, nor for a bucket with settle or reserve.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.lease, value)),
-        rlconfig: Rlconfig::LastOption(|spec, defaults| unless(defaults.lease, spec.lease)),
+        rlconfig: Rlconfig::LastOption(|spec, defaults| unless(defaults.lease, spec.lease, Lease::into_str)),
         explain: Explain::OfCounter(|limit| lease(&limit.spec)),
         upgrade: Upgradable::Optional(|spec| spec.lease == Lease::Auto),
     },
@@ -387,7 +389,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         doc: "region: each region counts for itself (default). global: one counter for all regions, in the Redis of store.redis.home. Implies lease: auto, and needs a limit that can have it, on_store_failure, and a period of at least 10 seconds. Another scope starts a fresh counter.",
         is_for_counting: true,
         set: Some(|spec, value| choose(&mut spec.scope, value)),
-        rlconfig: Rlconfig::Option(|spec, _| unless(Scope::Region, spec.scope)),
+        rlconfig: Rlconfig::Option(|spec, _| unless(Scope::Region, spec.scope, Scope::into_str)),
         explain: Explain::OfCounter(|limit| (limit.spec.scope == Scope::Global).then(|| GLOBAL.to_owned())),
         upgrade: Upgradable::Never,
     },
@@ -441,8 +443,8 @@ fn choose<T: FromStr>(field: &mut T, value: PlainValue<'_>) {
 }
 
 /// `None` for the usual value.
-fn unless<T: PartialEq + Into<&'static str>>(usual: T, value: T) -> Option<String> {
-    (value != usual).then(|| value.into().to_owned())
+fn unless<T: PartialEq>(usual: T, value: T, name: fn(&T) -> &'static str) -> Option<String> {
+    (value != usual).then(|| name(&value).to_owned())
 }
 
 /// Formats the tiers of a limit: `internal unlimited, pro 600`.

@@ -248,7 +248,7 @@ impl<'n> LimitReader<'_, 'n> {
         if period.is_none() {
             let reason = format!(
                 "unit_multiplier {multiplier} with unit {}: a period is at least one unit and at most 366 days",
-                unit.name()
+                unit.into_str()
             );
             self.report.error(&self.fields.position_of("unit_multiplier"), reason);
         }
@@ -280,8 +280,10 @@ impl<'n> LimitReader<'_, 'n> {
         }
         let period = period?;
         if period.multiplier() != 1 {
-            let reason =
-                format!("a calendar needs unit_multiplier 1: its windows are one {}", period.unit().name());
+            let reason = format!(
+                "a calendar needs unit_multiplier 1: its windows are one {}",
+                period.unit().into_str()
+            );
             return report("unit_multiplier", reason);
         }
         match self.calendars.get(zone, period.unit(), fields.text("starts")) {

@@ -87,7 +87,7 @@ fn explain_mixed_policies(out: &mut String, policies: &[(&str, FailurePolicy)]) 
         return;
     }
     let named: Vec<_> =
-        policies.iter().map(|(label, policy)| format!("{label}: {}", policy.name())).collect();
+        policies.iter().map(|(label, policy)| format!("{label}: {}", policy.into_str())).collect();
     push_line!(out, "Warning: limits of this request differ in on_store_failure ({}).", join_names(&named));
     if policies.iter().any(|(_, policy)| *policy == FailurePolicy::Error) {
         push_line!(out, "If Redis does not answer, the call fails unless another limit denies the request.");

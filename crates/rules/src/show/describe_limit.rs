@@ -68,7 +68,7 @@ pub fn limit_text(limit: &Limit) -> String {
     }
     let burst =
         if spec.algorithm.has_burst() { format!(", burst {}", spec.capacity()) } else { String::new() };
-    format!("{} per {}, {}{burst}", spec.requests_per_unit, spec.period, spec.algorithm.name())
+    format!("{} per {}, {}{burst}", spec.requests_per_unit, spec.period, spec.algorithm.into_str())
 }
 
 /// Which counters share a node of a Redis Cluster.

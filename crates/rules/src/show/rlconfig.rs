@@ -24,7 +24,7 @@ fn push_limit(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
     let (unit, requests) = if spec.unlimited {
         ("UNKNOWN".to_owned(), 0)
     } else {
-        (spec.period.unit().name().to_ascii_uppercase(), spec.requests_per_unit)
+        (spec.period.unit().into_str().to_ascii_uppercase(), spec.requests_per_unit)
     };
     // Writing to a String cannot fail.
     let _ = write!(
@@ -53,7 +53,7 @@ fn push_options(out: &mut String, rule: &Rule, spec: &LimitSpec, defaults: &Defa
         }
     }
     if rule.shard_by != ShardBy::FirstEntry {
-        let _ = write!(out, ", shard_by: {}", rule.shard_by.name());
+        let _ = write!(out, ", shard_by: {}", rule.shard_by.into_str());
     }
     out.push_str(&last);
 }

@@ -7,7 +7,7 @@ use super::text_layout::{ENVOY, ISTIO, NGINX};
 
 /// The values of `--format`, in the order of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Format {
     /// Recorded requests, as for `replay`. Needs no map.
     Jsonl,
@@ -34,11 +34,6 @@ const ENVOY_JSON_ALIASES: [(&str, &str); 4] = [
 ];
 
 impl Format {
-    /// The value of `--format`.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     /// The names of all fields; `None` if only the log's own lines define them.
     pub(super) fn fields(self) -> Option<Vec<&'static str>> {
         match self {

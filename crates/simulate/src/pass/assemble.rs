@@ -159,7 +159,7 @@ impl Context<'_> {
         LimitReport {
             rule: limit.label.to_string(),
             path: rule.path.to_string(),
-            algorithm: limit.spec.algorithm.name().to_owned(),
+            algorithm: limit.spec.algorithm.into_str().to_owned(),
             limit: limit.spec.requests_per_unit,
             burst: limit.spec.capacity(),
             period_s: limit.spec.period.seconds(),
@@ -259,7 +259,7 @@ impl Context<'_> {
         Some(InForceCounts {
             limit: limit.spec.requests_per_unit,
             period_s: limit.spec.period.seconds(),
-            algorithm: limit.spec.algorithm.name().to_owned(),
+            algorithm: limit.spec.algorithm.into_str().to_owned(),
             asked: row.in_force_asked,
             over: row.in_force_over.total(),
             over_share_ppm: share_ppm(row.in_force_over.total(), row.in_force_asked),

@@ -11,7 +11,7 @@ use super::decide::Pass;
 use super::options::{PassOptions, RuleSets};
 use super::parse::{BlockParser, Job, Parsed};
 use super::planned::BoxedRequest;
-use crate::log::{BlockReader, Format, Input};
+use crate::log::{BlockReader, Input};
 use crate::mapping::{FileMapping, MappingError};
 use crate::report::{InputReport, Report};
 
@@ -149,7 +149,7 @@ impl Dealer<'_> {
             }
         }
         let format = of_file.decided.map(|mapping| mapping.format()).or(format);
-        report.format = format.map_or("", Format::name).to_owned();
+        report.format = format.map_or("", |format| format.into_str()).to_owned();
         report.bytes = read_bytes.load(Ordering::Relaxed);
         Ok(report)
     }

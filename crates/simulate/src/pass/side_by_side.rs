@@ -91,7 +91,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
         };
         AlgorithmCounts {
             label,
-            algorithm: spec.algorithm.name().to_owned(),
+            algorithm: spec.algorithm.into_str().to_owned(),
             burst: spec.capacity(),
             is_own: variant.is_none(),
             asked,
@@ -132,7 +132,7 @@ pub(super) fn worst_keys(rules: &RuleSets, tally: &Tally, shows_keys: bool) -> V
     let report = |(key, denials): (&KeyStatistics, &Denials)| {
         let count = |Variation { variant, label, spec }: Variation<'_>| KeyAlgorithmCount {
             label,
-            algorithm: spec.algorithm.name().to_owned(),
+            algorithm: spec.algorithm.into_str().to_owned(),
             burst: spec.capacity(),
             is_own: variant.is_none(),
             over: key.over_as(variant),

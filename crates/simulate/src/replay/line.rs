@@ -94,7 +94,7 @@ pub(super) fn write_answer(
 ) -> io::Result<()> {
     let statuses = decision.statuses().map(|status| status_json(&status)).collect();
     let receipt = receipt.map(|receipt| receipt.to_string());
-    let (overall_code, announce) = (decision.overall.name(), announcements(decision));
+    let (overall_code, announce) = (decision.overall.into_str(), announcements(decision));
     let answer = AnswerJson { t_us, overall_code, statuses, receipt, announce };
     serde_json::to_writer(&mut *out, &answer)?;
     out.write_all(b"\n")
@@ -110,20 +110,20 @@ fn announcements(decision: &Decision) -> BTreeMap<&str, &'static str> {
         .filter_map(|result| Some((result.announced()?, &*result.limit.label)))
         .collect();
     announced.sort_unstable();
-    announced.into_iter().map(|(announced, label)| (label, announced.name())).collect()
+    announced.into_iter().map(|(announced, label)| (label, announced.into_str())).collect()
 }
 
 fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
         Applied::Nothing | Applied::Paused(..) => None,
         Applied::Unlimited(limit) => Some(StatusJson {
-            code: Code::Ok.name(),
+            code: Code::Ok.into_str(),
             rule: &limit.label,
             limit_remaining: u32::MAX,
             ..StatusJson::default()
         }),
         Applied::Limited(LimitResult { limit, outcome, .. }) => Some(StatusJson {
-            code: status.code.name(),
+            code: status.code.into_str(),
             rule: &limit.label,
             limit_remaining: u32::try_from(outcome.report.remaining).unwrap_or(u32::MAX),
             retry_after_us: outcome.report.retry_after.us().map_or(-1, u64::cast_signed),

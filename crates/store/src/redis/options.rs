@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use strum::IntoStaticStr;
 use tls::ClientTls;
 
 use super::error::OptionsError;
@@ -62,7 +63,8 @@ pub struct HomeOptions {
 }
 
 /// How many servers there are, and how they are discovered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Topology {
     #[default]
     Standalone,
@@ -96,17 +98,6 @@ pub enum Password {
     Text(String),
     /// The first line of this file, read for every connection so that the password can be rotated.
     File(PathBuf),
-}
-
-impl Topology {
-    /// Name in the settings.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Standalone => "standalone",
-            Self::Sentinel(_) => "sentinel",
-            Self::Cluster => "cluster",
-        }
-    }
 }
 
 impl Default for RedisOptions {

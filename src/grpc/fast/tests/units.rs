@@ -26,6 +26,6 @@ fn the_units_of_answers_are_those_of_the_contract() {
     for &unit in Unit::ALL {
         let WireUnit { number, name } = unit.into();
         let defined = rate_limit::Unit::try_from(number).expect("a number of the contract");
-        assert_eq!((defined.as_str_name(), unit.name()), (name, name.to_ascii_lowercase().as_str()));
+        assert_eq!((defined.as_str_name(), unit.into_str()), (name, name.to_ascii_lowercase().as_str()));
     }
 }

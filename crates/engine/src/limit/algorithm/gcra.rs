@@ -15,20 +15,13 @@ pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 
 /// How a leaky bucket treats a hit that has to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Pacing {
     /// A meter: the hit fits or it does not.
     #[default]
     Meter,
     /// A queue: the hit fits, and the answer says how long it must wait.
     Queue,
-}
-
-impl Pacing {
-    /// The value of `mode` in rule files.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// `limit` units per `period_us`; an unused counter admits `burst` units at one instant.

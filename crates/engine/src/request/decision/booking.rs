@@ -2,6 +2,8 @@
 
 use std::ops::AddAssign;
 
+use strum::IntoStaticStr;
+
 use super::{Code, Decision};
 use crate::limit::Limit;
 use crate::limit::algorithm::Verdict;
@@ -56,10 +58,12 @@ pub enum BookedUnits {
     Unknown,
 }
 
-/// Whether a booked limit can deny.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Whether a booked limit can deny. The name in the ledger is empty for a limit that denies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum BookingMode {
     #[default]
+    #[strum(serialize = "")]
     Enforced,
     /// The rule is in shadow mode.
     Shadow,
@@ -119,15 +123,6 @@ impl AddAssign for Booking {
 }
 
 impl BookingMode {
-    /// The name in the ledger; empty for a limit that denies.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Enforced => "",
-            Self::Shadow => "shadow",
-            Self::Soft => "soft",
-        }
-    }
-
     pub fn of(limit: &Limit) -> Self {
         match limit.spec.on_over {
             _ if limit.blocked => Self::Enforced,

@@ -6,6 +6,7 @@ pub(crate) mod level;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use strum::IntoStaticStr;
 
 use crate::limit::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
 use crate::limit::announce::Announced;
@@ -23,21 +24,12 @@ use crate::request::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::Rule;
 
-/// Whether a request, or one of its descriptors, may proceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a request, or one of its descriptors, may proceed. The names are those of Envoy's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE", const_into_str)]
 pub enum Code {
     Ok,
     OverLimit,
-}
-
-impl Code {
-    /// The name in Envoy's protocol.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "OK",
-            Self::OverLimit => "OVER_LIMIT",
-        }
-    }
 }
 
 /// Whether denials take effect.

@@ -102,7 +102,7 @@ fn one_descriptor_over_its_limit_denies_the_request_until_the_window_ends() {
     let within: Vec<_> = second.rules_within_limit().collect();
     assert_eq!(within.len(), 1, "{within:?}");
     assert_eq!(second.limit_results().count(), 2);
-    assert_eq!([first.overall, second.overall].map(Code::name), ["OK", "OVER_LIMIT"]);
+    assert_eq!([first.overall, second.overall].map(|code| code.into_str()), ["OK", "OVER_LIMIT"]);
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn a_booking_is_of_the_mode_of_its_limit_and_sums_saturate() {
     let soft = limit(LimitSpec { on_over: OnOver::Announce, ..spec(5) });
     let shadow = Limit { shadow: true, ..soft.clone() };
     let blocked = Limit { blocked: true, ..shadow.clone() };
-    let modes = [limit(spec(5)), soft, shadow, blocked].map(|limit| BookingMode::of(&limit).name());
+    let modes = [limit(spec(5)), soft, shadow, blocked].map(|limit| BookingMode::of(&limit).into_str());
     assert_eq!(modes, ["", "soft", "shadow", ""]);
     let mut sum = Booking { ok: 1, over: 2, units: 3, back: 4, refused: 5, policy: 6, unknown: 7 };
     assert_eq!(sum.total(), 28);

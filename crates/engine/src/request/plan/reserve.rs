@@ -14,7 +14,7 @@ use crate::request::plan::charge::Charge;
 
 /// How a descriptor uses a limit with `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ReserveKind {
     /// Its hits are an explicit 0: it takes the reserved units if they fit.
     Check,
@@ -24,11 +24,6 @@ pub enum ReserveKind {
 
 impl ReserveKind {
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// The name in metrics.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// Returns what `descriptor` charges to a limit that reserves `units`; `usual` is the charge without `reserve`. The

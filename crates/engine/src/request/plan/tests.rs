@@ -128,7 +128,7 @@ fn a_check_reserves_units_and_a_charge_books_the_difference() {
         let plan = Plan::new(&rules, &request, 0).expect("a plan");
         let charged = plan.charged().next().expect("a charge");
         let Charge { cost, charging, role, .. } = *plan.charges.charge(0);
-        (cost, charging, role, charged.reserve.map(ReserveKind::name))
+        (cost, charging, role, charged.reserve.map(|kind| kind.into_str()))
     };
     let usual = |cost| (cost, Charging::Prepaid, Role::Enforce, None);
     assert_eq!(row(9, None, false, false), usual(Cost::take(1)));

@@ -88,7 +88,7 @@ pub struct Effect {
 
 /// What a row changes, named after its column in metrics and logs. A row may change several things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, EnumIter, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ExceptionKind {
     Block,
     /// Every hit is admitted and none is counted.
@@ -168,10 +168,6 @@ pub(super) enum AnyRow<'x> {
 
 impl ExceptionKind {
     pub const COUNT: usize = <Self as EnumCount>::COUNT;
-
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
 
     /// Every kind; its position is its number.
     pub fn all() -> impl Iterator<Item = Self> {

@@ -30,7 +30,7 @@ const ORIGIN: &str = "origin";
 
 /// What sets a row. Rows of different origins do not replace each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumCount, EnumIter, EnumString, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Origin {
     Operator,
     /// An operator, with `add`: it does not replace a multiplier of the same value.
@@ -42,10 +42,6 @@ pub enum Origin {
 }
 
 impl Origin {
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
     pub const COUNT: usize = <Self as EnumCount>::COUNT;
 
     /// Each origin; its position is its number.
@@ -73,7 +69,7 @@ impl LiveRow {
     pub fn new(row: ExceptionRow, origin: Origin, version: u64) -> Self {
         let RowTerms { domain, key, path, limit_name, .. } = &*row.terms;
         let value = value_text(&row.value);
-        let id = row_id(&[domain.text(), key, &value, path.text(), limit_name.text(), origin.name()]);
+        let id = row_id(&[domain.text(), key, &value, path.text(), limit_name.text(), origin.into_str()]);
         Self {
             row: Arc::new(ExceptionRow { source: RowSource::Live { id: id.into(), version }, ..row }),
             origin,
@@ -125,7 +121,7 @@ impl LiveRow {
         let mut columns = self.columns();
         columns.remove("until");
         if self.origin != Origin::Operator {
-            columns.insert(ORIGIN.to_owned(), self.origin.name().into());
+            columns.insert(ORIGIN.to_owned(), self.origin.into_str().into());
         }
         Value::Object(columns).to_string()
     }

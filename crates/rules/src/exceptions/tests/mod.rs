@@ -325,7 +325,7 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
     );
     let file = |name: &str, rows, changes| (name.to_owned(), rows, changes);
     assert_eq!(folder.changes(), [file("a.csv", 3, [3, 0, 0]), file("b.yaml", 2, [2, 0, 0])]);
-    let kinds: Vec<_> = folder.loaded.kinds().iter().map(|(kind, rows)| (kind.name(), rows)).collect();
+    let kinds: Vec<_> = folder.loaded.kinds().iter().map(|(kind, rows)| (kind.into_str(), rows)).collect();
     let expected = [
         ("block", 1),
         ("exempt", 0),

@@ -277,5 +277,5 @@ fn a_reading_of_another_kernel_says_nothing_of_a_blocked_limit() {
 
 #[test]
 fn a_pacing_has_the_name_that_rule_files_use() {
-    assert_eq!((Pacing::Meter.name(), Pacing::Queue.name()), ("meter", "queue"));
+    assert_eq!((Pacing::Meter.into_str(), Pacing::Queue.into_str()), ("meter", "queue"));
 }
