@@ -3,11 +3,11 @@
 use std::iter::once;
 
 use base::escaped;
-use engine::{Metadata, Unit};
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
-use rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
+use rules::RuleResource;
+use serde_json::{Number, Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
 use super::pb::ratelimit::config::ratelimit::v3::{
@@ -61,9 +61,10 @@ fn decode(index: usize, resource: &Any) -> RuleResource {
     match RateLimitConfig::decode(resource.value.as_slice()) {
         Ok(config) => {
             let name = if config.name.is_empty() { unnamed() } else { escaped(config.name) };
-            let descriptors = config.descriptors.into_iter().map(descriptor).collect();
-            let rules = ResourceRules { domain: config.domain, descriptors };
-            RuleResource { name: name.into(), rules: Ok(rules) }
+            let descriptors = all(config.descriptors, descriptor);
+            // An empty domain is told from a missing one.
+            let rules = descriptors.map(|nodes| json!({ "domain": config.domain, "descriptors": nodes }));
+            RuleResource { name: name.into(), rules }
         }
         Err(error) => {
             let reason = format!("cannot parse invalid wire-format data: {error}");
@@ -73,60 +74,75 @@ fn decode(index: usize, resource: &Any) -> RuleResource {
 }
 
 /// The decoder bounds the depth of messages, and so the recursion.
-fn descriptor(descriptor: RateLimitDescriptor) -> ResourceDescriptor {
-    ResourceDescriptor {
-        key: descriptor.key,
-        value: descriptor.value,
-        rate_limit: descriptor.rate_limit.map(|policy| Box::new(limit(*policy))),
-        descriptors: descriptor.descriptors.into_iter().map(self::descriptor).collect(),
-        shadow_mode: descriptor.shadow_mode,
-        quota_mode: descriptor.quota_mode,
-        detailed_metric: descriptor.detailed_metric,
-        metadata: descriptor.metadata.map(|fields| metadata(*fields)),
-    }
+fn descriptor(descriptor: RateLimitDescriptor) -> Result<Json, String> {
+    let metadata = descriptor.metadata.map(|fields| metadata(*fields)).transpose().map_err(|number| {
+        let key = escaped(descriptor.key.clone());
+        format!("error parsing metadata of key '{key}': {number} is not a finite number")
+    })?;
+    Ok(map([
+        ("key", descriptor.key.into()),
+        ("value", descriptor.value.into()),
+        ("rate_limit", descriptor.rate_limit.map(|policy| limit(*policy)).into()),
+        ("descriptors", all(descriptor.descriptors, self::descriptor)?),
+        ("shadow_mode", descriptor.shadow_mode.into()),
+        ("quota_mode", descriptor.quota_mode.into()),
+        ("detailed_metric", descriptor.detailed_metric.into()),
+        ("metadata", metadata.into()),
+    ]))
 }
 
-fn limit(policy: RateLimitPolicy) -> ResourceLimit {
-    ResourceLimit {
-        unit: unit(policy.unit),
-        requests_per_unit: policy.requests_per_unit,
-        unlimited: policy.unlimited,
-        name: policy.name,
-        replaces: policy.replaces.into_iter().map(|replaced| replaced.name).collect(),
-    }
+fn limit(policy: RateLimitPolicy) -> Json {
+    let replaces = policy.replaces.into_iter().map(|replaced| map([("name", replaced.name.into())]));
+    map([
+        ("unit", unit(policy.unit).into()),
+        ("requests_per_unit", policy.requests_per_unit.into()),
+        ("unlimited", policy.unlimited.into()),
+        ("name", policy.name.into()),
+        ("replaces", replaces.collect()),
+    ])
 }
 
-fn unit(number: i32) -> Result<Unit, String> {
-    let unit = RateLimitUnit::try_from(number).map_err(|_| number.to_string())?;
-    Ok(match unit {
-        RateLimitUnit::Unknown => return Err(unit.as_str_name().to_owned()),
-        RateLimitUnit::Second => Unit::Second,
-        RateLimitUnit::Minute => Unit::Minute,
-        RateLimitUnit::Hour => Unit::Hour,
-        RateLimitUnit::Day => Unit::Day,
-        RateLimitUnit::Week => Unit::Week,
-        RateLimitUnit::Month => Unit::Month,
-        RateLimitUnit::Year => Unit::Year,
+/// The name, or the number of an unknown unit.
+fn unit(number: i32) -> String {
+    RateLimitUnit::try_from(number).map_or_else(|_| number.to_string(), |unit| unit.as_str_name().to_owned())
+}
+
+/// A map of a rule file. The fields that a message does not have are left out: each takes more memory than the message.
+fn map<const N: usize>(fields: [(&str, Json); N]) -> Json {
+    let is_set = |value: &Json| match value {
+        Json::Null | Json::Bool(false) => false,
+        Json::String(text) => !text.is_empty(),
+        Json::Array(elements) => !elements.is_empty(),
+        Json::Bool(true) | Json::Number(_) | Json::Object(_) => true,
+    };
+    fields.into_iter().filter(|(_, value)| is_set(value)).collect()
+}
+
+fn all<T, E>(parts: Vec<T>, read: impl Fn(T) -> Result<Json, E>) -> Result<Json, E> {
+    parts.into_iter().map(read).collect::<Result<Vec<_>, _>>().map(Json::from)
+}
+
+/// The error is a number that is not finite.
+fn metadata(fields: Struct) -> Result<Json, f64> {
+    let fields = fields.fields.into_iter().map(|(name, value)| Ok((name, metadata_value(value)?)));
+    fields.collect::<Result<_, _>>().map(Json::Object)
+}
+
+fn metadata_value(value: Value) -> Result<Json, f64> {
+    Ok(match value.kind {
+        None | Some(Kind::NullValue(_)) => Json::Null,
+        Some(Kind::BoolValue(flag)) => flag.into(),
+        Some(Kind::NumberValue(number)) => Number::from_f64(number).ok_or(number)?.into(),
+        Some(Kind::StringValue(text)) => text.into(),
+        Some(Kind::ListValue(list)) => all(list.values, metadata_value)?,
+        Some(Kind::StructValue(fields)) => metadata(fields)?,
     })
-}
-
-fn metadata(fields: Struct) -> Metadata {
-    Metadata::Map(fields.fields.into_iter().map(|(name, value)| (name, metadata_value(value))).collect())
-}
-
-fn metadata_value(value: Value) -> Metadata {
-    match value.kind {
-        None | Some(Kind::NullValue(_)) => Metadata::Null,
-        Some(Kind::BoolValue(flag)) => Metadata::Bool(flag),
-        Some(Kind::NumberValue(number)) => Metadata::Number(number),
-        Some(Kind::StringValue(text)) => Metadata::Text(text),
-        Some(Kind::ListValue(list)) => Metadata::List(list.values.into_iter().map(metadata_value).collect()),
-        Some(Kind::StructValue(fields)) => metadata(fields),
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use engine::Unit;
+
     use super::*;
 
     fn any(config: &RateLimitConfig) -> Any {
@@ -147,16 +163,33 @@ mod tests {
     fn a_resource_without_a_name_is_known_by_its_place() {
         let decoded = decode(4, &any(&RateLimitConfig { domain: "d".to_owned(), ..Default::default() }));
         assert_eq!(&*decoded.name, "resource 5");
-        assert_eq!(decoded.rules.map(|rules| rules.domain), Ok("d".to_owned()));
+        assert_eq!(decoded.rules, Ok(json!({ "domain": "d", "descriptors": [] })));
     }
 
     #[test]
     fn every_unit_is_known_and_others_are_named_by_their_number() {
-        let units: Vec<_> = (0..9).map(unit).collect();
+        let units = (0..9).map(|number| unit(number).parse::<Unit>().map_err(|_| unit(number)));
         let named = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
         let mut expected = vec![Err("UNKNOWN".to_owned())];
         expected.extend(named.map(Ok));
         expected.push(Err("8".to_owned()));
-        assert_eq!(units, expected);
+        assert_eq!(units.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_refused() {
+        let rules = |number| {
+            let value = Value { kind: Some(Kind::NumberValue(number)) };
+            let fields = Struct { fields: [("n".to_owned(), value)].into() };
+            let (key, metadata) = ("k\n".to_owned(), Some(Box::new(fields)));
+            let node = RateLimitDescriptor { key, metadata, ..Default::default() };
+            decode(0, &any(&RateLimitConfig { descriptors: vec![node], ..Default::default() })).rules
+        };
+        let descriptors = json!([{ "key": "k\n", "metadata": { "n": 5.0 } }]);
+        assert_eq!(rules(5.0), Ok(json!({ "domain": "", "descriptors": descriptors })));
+        for (number, text) in [(f64::NAN, "NaN"), (f64::NEG_INFINITY, "-inf")] {
+            let reason = format!("error parsing metadata of key 'k\\n': {text} is not a finite number");
+            assert_eq!(rules(number), Err(reason));
+        }
     }
 }

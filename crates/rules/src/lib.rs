@@ -35,11 +35,11 @@ pub use exceptions::{
     latest_window_end, load_exceptions, missing_in_rules, read_rows, utc_text, value_text,
 };
 pub use load::{
-    AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
+    AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, RuleResource, load, load_resources,
+    load_stream,
 };
 pub use nearest::nearest_name;
 pub use problem::{Problem, Problems};
-pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::Reloader;
 pub use show::{Description, derivation_text, describe, limit_text, rlconfig, schema};
 pub use source::RuleDirectory;

@@ -9,17 +9,18 @@ use std::thread;
 
 use base::told_if_slow;
 use engine::{Calendar, Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
+use serde_json::Value;
 
 use super::calendar::{CalendarOptions, Calendars};
 use super::file_bytes::{SourceFile, SourceFiles};
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
-use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
+use super::read::{DomainDraft, ReadContext, read_document};
 use super::scope;
 use super::source::{RuleDirectory, Source};
 use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
-use crate::yaml;
+use crate::yaml::{self, Document, Node};
 
 /// Settings that change the meaning of rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,15 @@ pub struct LoadOptions {
     pub calendars: CalendarOptions,
     /// `true` if there is a store for limits of all regions.
     pub has_home: bool,
+}
+
+/// A message with the rules of one domain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleResource {
+    /// For messages.
+    pub name: Arc<str>,
+    /// The document that a file with these rules has, or the reason if the message cannot be decoded.
+    pub rules: Result<Value, String>,
 }
 
 /// Rules without errors.
@@ -116,10 +126,18 @@ pub fn load_resources(
         let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
         let mut problems = ProblemCollector::default();
         let mut drafts = Vec::with_capacity(resources.len());
-        for resource in resources {
-            let (draft, found) = read_resource(resource, options.defaults);
-            problems.append(found);
-            drafts.extend(draft);
+        let context =
+            ReadContext { defaults: options.defaults, hashing: options.hashing, calendars: &calendars };
+        for RuleResource { name, rules } in resources {
+            match rules {
+                Ok(rules) => {
+                    let document = Document { root: Some(Node::from(&rules)), second_line: None };
+                    let (draft, found) = read_document(&name, &document, context);
+                    problems.append(found);
+                    drafts.extend(draft);
+                }
+                Err(reason) => problems.push(Problem::error(Location::file(name), reason)),
+            }
         }
         // Of what was read: a server can encode a map in any order.
         let digest = base::debug_digest(&drafts);
@@ -349,8 +367,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use serde_json::json;
+
     use super::*;
-    use crate::read::{ResourceDescriptor, ResourceLimit, ResourceRules};
 
     #[test]
     fn a_digest_is_of_the_files_below_the_path_and_of_nothing_else() {
@@ -387,25 +406,12 @@ mod tests {
     #[test]
     fn a_digest_of_resources_does_not_depend_on_their_order() {
         let resource = |name: &str, key: &str| {
-            let limit = ResourceLimit {
-                unit: Ok(engine::Unit::Minute),
-                requests_per_unit: 5,
-                unlimited: false,
-                name: String::new(),
-                replaces: Vec::new(),
-            };
-            let descriptor = ResourceDescriptor {
-                key: key.to_owned(),
-                value: String::new(),
-                rate_limit: Some(Box::new(limit)),
-                descriptors: Vec::new(),
-                shadow_mode: false,
-                quota_mode: false,
-                detailed_metric: false,
-                metadata: None,
-            };
-            let rules = ResourceRules { domain: name.to_owned(), descriptors: vec![descriptor] };
-            RuleResource { name: name.into(), rules: Ok(rules) }
+            let limit = json!({ "unit": "MINUTE", "requests_per_unit": 5 });
+            let descriptors = json!([{ "key": key, "rate_limit": limit }]);
+            RuleResource {
+                name: name.into(),
+                rules: Ok(json!({ "domain": name, "descriptors": descriptors })),
+            }
         };
         let options = LoadOptions {
             merge_domains: false,

@@ -3,9 +3,9 @@
 use engine::algorithm::Kernel;
 use engine::{Descriptor, LimitOverride, Period, Plan, RuleSet, Unit};
 use rules::{
-    AppliedUpgrades, CalendarOptions, LoadOptions, ResourceDescriptor, ResourceLimit, ResourceRules,
-    RuleResource, describe, load_resources, rlconfig,
+    AppliedUpgrades, CalendarOptions, LoadOptions, RuleResource, describe, load_resources, rlconfig,
 };
+use serde_json::json;
 
 use crate::rules::{REFERENCE, keys, load_bytes, request, rules};
 
@@ -96,25 +96,10 @@ descriptors:
 
 #[test]
 fn the_settings_give_months_of_an_xds_server_a_calendar() {
-    let limit = |unit| ResourceLimit {
-        unit: Ok(unit),
-        requests_per_unit: 5,
-        unlimited: false,
-        name: String::new(),
-        replaces: Vec::new(),
-    };
-    let descriptor = |(key, unit): (&str, Unit)| ResourceDescriptor {
-        key: key.to_owned(),
-        value: String::new(),
-        rate_limit: Some(Box::new(limit(unit))),
-        descriptors: Vec::new(),
-        shadow_mode: false,
-        quota_mode: false,
-        detailed_metric: false,
-        metadata: None,
-    };
-    let descriptors = [("month", Unit::Month), ("day", Unit::Day)].map(descriptor).into();
-    let rules = ResourceRules { domain: "d".to_owned(), descriptors };
+    let descriptor =
+        |unit: &str| json!({ "key": unit, "rate_limit": { "unit": unit, "requests_per_unit": 5 } });
+    let descriptors = ["MONTH", "DAY"].map(descriptor);
+    let rules = json!({ "domain": "d", "descriptors": descriptors });
     let resource = RuleResource { name: "r".into(), rules: Ok(rules) };
     let calendars = CalendarOptions { month_zone: Some("UTC".into()), ..REFERENCE.calendars };
     let loaded =

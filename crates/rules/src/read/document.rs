@@ -24,7 +24,7 @@ pub(crate) struct ReadContext<'c> {
     pub calendars: &'c Calendars,
 }
 
-/// Reads the first document of `file`. Returns `None` for a document without a domain, and in both cases all its
+/// Reads the first document of `file`, a rule file or a resource. Returns `None` for a document without a domain, and in both cases all its
 /// problems.
 pub(crate) fn read_document(
     file: &Arc<str>,
@@ -64,18 +64,11 @@ fn read_domain(
     })
 }
 
-pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
+const NO_DOMAIN: &str = "config file cannot have empty domain";
 /// The end of [`NO_DOMAIN`] for a file without a domain.
 const DOMAIN_IS_MISSING: &str = ": it has none; add a line such as 'domain: NAME'";
-pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
     for all instances";
-
-/// Why rules cannot match the key, if they cannot.
-pub(super) fn reserved_key(key: &str) -> Option<String> {
-    let reason = || format!("the key {key} is reserved: its entry is removed before matching");
-    RESERVED_KEYS.contains(&key).then(reason)
-}
 
 /// The value of a mandatory key; reports `reason` if it is missing or empty.
 fn required_text<'n>(
@@ -116,8 +109,9 @@ impl NodeReader<'_> {
         let limits = read_limits(&fields, &path, self.context, self.report);
         let rule = self.read_rule(&fields);
         let nodes = self.read_level(&fields, Some(&path));
-        let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
-        if let Some(reason) = reserved_key(key) {
+        let key = required_text(&fields, "key", "descriptor has empty key", self.report)?;
+        if RESERVED_KEYS.contains(&key) {
+            let reason = format!("the key {key} is reserved: its entry is removed before matching");
             self.report.error(&fields.position_of("key"), reason);
             return None;
         }
@@ -143,7 +137,7 @@ impl NodeReader<'_> {
         };
         Some(NodeDraft {
             location: self.report.location(&fields.at),
-            value_line: fields.has("value").then(|| fields.position_of("value").line),
+            value_line: Some(fields.position_of("value").line).filter(|line| *line > 0),
             names_share_threshold: fields.has("share_threshold"),
             spec,
             limits,

@@ -113,14 +113,6 @@ fn named(algorithm: Algorithm, fields: &Fields<'_>) -> String {
 const NEED_A_NUMBER: [&str; 7] =
     ["requests_per_unit", "burst", "tiers", "on_over", "near", "penalty", "feedback"];
 
-pub(super) const EMPTY_REPLACES: &str = "should not have an empty replaces entry";
-pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of same descriptor";
-pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
-
-pub(super) fn invalid_unit(text: &str) -> String {
-    format!("invalid rate limit unit '{text}'; expected one of {}", Unit::VARIANTS.join(", "))
-}
-
 fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
     format!(
         "replaces '{name}', a limit of the same descriptor (line {line}), which would then never apply; remove one of them"
@@ -222,7 +214,7 @@ impl<'n> LimitReader<'_, 'n> {
         let at = self.fields.position_of("unit");
         match (unit, is_counted) {
             (Some(_), false) => {
-                self.report.error(&at, UNIT_OF_UNLIMITED);
+                self.report.error(&at, "should not specify rate limit unit when unlimited");
                 None
             }
             (None, false) => {
@@ -236,7 +228,9 @@ impl<'n> LimitReader<'_, 'n> {
             (Some(unit), true) => self.read_multiplier(unit),
             (None, true) if self.fields.is_reported("unit") || self.fields.is_invalid("unlimited") => None,
             (None, true) => {
-                self.report.error(&at, invalid_unit(text));
+                let expected = Unit::VARIANTS.join(", ");
+                self.report
+                    .error(&at, format!("invalid rate limit unit '{text}'; expected one of {expected}"));
                 None
             }
         }
@@ -335,9 +329,10 @@ impl<'n> LimitReader<'_, 'n> {
             let entry = Fields::from_map(&node.into(), Section::Replaces, at, self.report);
             match entry.text("name") {
                 None if entry.is_reported("name") => {}
-                None | Some("") => self.report.error(&entry.at, EMPTY_REPLACES),
+                None | Some("") => self.report.error(&entry.at, "should not have an empty replaces entry"),
                 name if name == own_name => {
-                    self.report.error(&entry.position_of("name"), REPLACES_ITSELF);
+                    let reason = "replaces should not contain name of same descriptor";
+                    self.report.error(&entry.position_of("name"), reason);
                 }
                 Some(name) => match self.name_lines.get(name) {
                     Some(line) => self

@@ -55,37 +55,10 @@ fn read_value(node: &Node, at: &Position, levels: usize, report: &mut FileReport
 }
 
 fn too_deep(at: &Position, report: &mut FileReport) -> Metadata {
-    report.error(at, depth_reason());
+    let reason =
+        format!("error parsing metadata: maps and lists may not nest deeper than {MAX_DEPTH} levels");
+    report.error(at, reason);
     Metadata::Null
-}
-
-fn depth_reason() -> String {
-    format!("error parsing metadata: maps and lists may not nest deeper than {MAX_DEPTH} levels")
-}
-
-/// Checks metadata that were not read from a file.
-///
-/// # Errors
-/// The reason why an answer cannot hold them.
-pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), String> {
-    check_level(metadata, MAX_DEPTH)
-}
-
-fn check_level(metadata: &Metadata, levels: usize) -> Result<(), String> {
-    let below = || levels.checked_sub(1).ok_or_else(depth_reason);
-    match metadata {
-        Metadata::Null | Metadata::Bool(_) | Metadata::Text(_) => Ok(()),
-        Metadata::Number(number) if number.is_finite() => Ok(()),
-        Metadata::Number(number) => Err(format!("error parsing metadata: {number} is not a finite number")),
-        Metadata::List(values) => {
-            let below = below()?;
-            values.iter().try_for_each(|value| check_level(value, below))
-        }
-        Metadata::Map(values) => {
-            let below = below()?;
-            values.values().try_for_each(|value| check_level(value, below))
-        }
-    }
 }
 
 fn read_scalar(scalar: &Scalar, at: &Position, report: &mut FileReport) -> Metadata {

@@ -7,7 +7,6 @@ mod limit;
 mod merge_keys;
 mod metadata;
 mod pauses;
-mod resource;
 mod tiers;
 mod yaml11;
 
@@ -17,8 +16,6 @@ pub(super) use document::{ReadContext, read_document};
 pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft};
 pub(crate) use fields::type_and_text;
 pub(crate) use merge_keys::{Entry, EntryReader};
-pub(super) use resource::read_resource;
-pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub(crate) use yaml11::ScalarValue;
 
 use crate::problem::{Location, Problem, ProblemCollector};
