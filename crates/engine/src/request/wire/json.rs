@@ -29,12 +29,14 @@ pub fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// Reads a number or a string; null is 0.
-pub fn unsigned_number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(from: D) -> Result<T, D::Error> {
+pub fn unsigned_number<'de, D: Deserializer<'de>, T: TryFrom<i128> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
     Ok(optional_number(from)?.unwrap_or_default())
 }
 
 /// Like [`unsigned_number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
-pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> Result<Option<T>, D::Error> {
+pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<Option<T>, D::Error> {
     let number: Option<Number<T>> = Option::deserialize(from)?;
     Ok(number.map(|Number(number)| number))
 }
@@ -142,66 +144,20 @@ impl Visitor<'_> for TextVisitor {
 /// Written as a number or a string.
 pub struct Number<T>(pub T);
 
-impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
+impl<'de, T: TryFrom<i128>> Deserialize<'de> for Number<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(NumberVisitor(PhantomData))
+        let expected =
+            || format!("an unsigned whole number of {} bits, as a number or as text", 8 * size_of::<T>());
+        from.deserialize_any(NumberVisitor { expected, read_text: number_of_text }).map(Self)
     }
 }
 
-struct NumberVisitor<T>(PhantomData<T>);
-
-/// A number in a string.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NumberText {
-    Unsigned(u64),
-    Float(f64),
-}
-
-impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
-    type Value = Number<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an unsigned whole number of {} bits, as a number or as text", 8 * size_of::<T>())
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        let fits = T::try_from(number).map(Number);
-        fits.map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        match u64::try_from(number) {
-            Ok(unsigned) => self.visit_u64(unsigned),
-            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
-        }
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // A whole number written with a point or an exponent. Above 2^53 it is the nearest double, which makes no
-        // difference: no limit is that large.
-        const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
-        if number.fract() == 0.0 && (0.0..END_OF_U64).contains(&number) {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "whole and within 64 bits"
-            )]
-            return self.visit_u64(number as u64);
-        }
-        Err(E::invalid_value(Unexpected::Float(number), &self))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        // The string is a number as JSON writes it, without the whitespace that JSON allows around it.
-        let starts_like_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
-        let is_number = starts_like_number && text.ends_with(|c: char| c.is_ascii_digit());
-        match serde_json::from_str(text) {
-            Ok(NumberText::Unsigned(number)) if is_number => self.visit_u64(number),
-            Ok(NumberText::Float(number)) if is_number => self.visit_f64(number),
-            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
-        }
-    }
+/// `None` unless the string is a number as JSON writes it, without the whitespace that JSON allows around it.
+fn number_of_text<T: TryFrom<i128>>(text: &str) -> Option<T> {
+    let starts_like_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    let is_number = starts_like_number && text.ends_with(|c: char| c.is_ascii_digit());
+    let number: Option<Number<T>> = is_number.then(|| serde_json::from_str(text).ok()).flatten();
+    number.map(|Number(number)| number)
 }
 
 #[derive(Default)]
@@ -209,37 +165,54 @@ struct UnitJson(i32);
 
 impl<'de> Deserialize<'de> for UnitJson {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(UnitVisitor)
+        let expected = || format!("one of {}, or its number", period::request_names().join(", "));
+        from.deserialize_any(NumberVisitor { expected, read_text: period::request_number }).map(Self)
     }
 }
 
-struct UnitVisitor;
+struct NumberVisitor<T> {
+    /// For messages.
+    expected: fn() -> String,
+    read_text: fn(&str) -> Option<T>,
+}
 
-impl Visitor<'_> for UnitVisitor {
-    type Value = UnitJson;
+impl<T: TryFrom<i128>> NumberVisitor<T> {
+    fn fitting<E: Error>(&self, number: i128, written: Unexpected<'_>) -> Result<T, E> {
+        T::try_from(number).map_err(|_| E::invalid_value(written, self))
+    }
+}
+
+impl<T: TryFrom<i128>> Visitor<'_> for NumberVisitor<T> {
+    type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "one of {}, or its number", period::request_names().join(", "))
+        f.write_str(&(self.expected)())
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<UnitJson, E> {
-        let number = i32::try_from(number);
-        Ok(UnitJson(number.map_err(|_| E::custom("a unit's number has 32 bits"))?))
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        self.fitting(number.into(), Unexpected::Unsigned(number))
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<UnitJson, E> {
-        let number = i32::try_from(number);
-        Ok(UnitJson(number.map_err(|_| E::custom("a unit's number has 32 bits"))?))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        self.fitting(number.into(), Unexpected::Signed(number))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<UnitJson, E> {
-        let whole = whole_number(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))?;
-        self.visit_i64(whole)
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        let written = Unexpected::Float(number);
+        if number.fract() != 0.0 {
+            return Err(E::invalid_value(written, &self));
+        }
+        // A whole number written with a point or an exponent. Above 2^53 it is the nearest double, which makes no
+        // difference: no limit is that large.
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "what does not fit saturates, and fits no 64 bits"
+        )]
+        self.fitting(number as i128, written)
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<UnitJson, E> {
-        let number = period::request_number(name).map(UnitJson);
-        number.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.read_text)(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 
