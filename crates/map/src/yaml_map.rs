@@ -1,7 +1,7 @@
 //! Access to a YAML map with a fixed set of keys, and mistakes in it.
 
 use rules::nearest_name;
-use rules::yaml::{Content, Node};
+use rules::yaml::{Content, Node, YamlError};
 
 /// Why a map cannot be used: `file:line: reason`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,18 +10,6 @@ pub struct MapError {
     pub file: String,
     pub line: u32,
     pub reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reason {
-    pub line: u32,
-    pub reason: String,
-}
-
-impl Reason {
-    pub fn new(line: u32, reason: impl Into<String>) -> Self {
-        Self { line, reason: reason.into() }
-    }
 }
 
 pub(crate) struct YamlMap<'n> {
@@ -34,10 +22,10 @@ impl<'n> YamlMap<'n> {
     /// Checks the keys of `node`, which messages call `name`.
     ///
     /// # Errors
-    /// [`Reason`] if `node` is not a map, or a key is unknown or repeated.
-    pub fn new(node: &'n Node, name: &'static str, known: &[&str]) -> Result<Self, Reason> {
+    /// If `node` is not a map, or a key is unknown or repeated.
+    pub fn new(node: &'n Node, name: &'static str, known: &[&str]) -> Result<Self, YamlError> {
         let Content::Map(pairs) = &node.content else {
-            return Err(Reason::new(node.line, format!("{name} must be a map of keys and values")));
+            return Err(YamlError::new(node.line, format!("{name} must be a map of keys and values")));
         };
         let mut found: Vec<(&str, &Node)> = Vec::with_capacity(pairs.len());
         for (key, value) in pairs.iter() {
@@ -47,10 +35,10 @@ impl<'n> YamlMap<'n> {
                     Some(key) => format!("'{text}' is not a key of {name}; did you mean '{key}'?"),
                     None => format!("'{text}' is not a key of {name}; its keys are {}", known.join(", ")),
                 };
-                return Err(Reason::new(key.line, reason));
+                return Err(YamlError::new(key.line, reason));
             }
             if found.iter().any(|(other, _)| *other == text) {
-                return Err(Reason::new(key.line, format!("duplicate key '{text}'")));
+                return Err(YamlError::new(key.line, format!("duplicate key '{text}'")));
             }
             found.push((text, value));
         }
@@ -62,7 +50,7 @@ impl<'n> YamlMap<'n> {
     }
 
     /// The value of a key, and its line.
-    pub fn text(&self, key: &str) -> Result<Option<(&'n str, u32)>, Reason> {
+    pub fn text(&self, key: &str) -> Result<Option<(&'n str, u32)>, YamlError> {
         self.get(key).map(|node| scalar(node, key).map(|text| (text, node.line))).transpose()
     }
 
@@ -72,30 +60,32 @@ impl<'n> YamlMap<'n> {
         key: &str,
         expected: &str,
         parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, Reason> {
+    ) -> Result<Option<T>, YamlError> {
         let Some((text, line)) = self.text(key)? else { return Ok(None) };
-        let wrong = || Reason::new(line, format!("'{key}': expected {expected}, found '{text}'"));
+        let wrong = || YamlError::new(line, format!("'{key}': expected {expected}, found '{text}'"));
         parse(text).map(Some).ok_or_else(wrong)
     }
 
-    pub fn missing(&self, key: &str) -> Reason {
-        Reason::new(self.line, format!("'{key}' is missing in {}", self.name))
+    pub fn missing(&self, key: &str) -> YamlError {
+        YamlError::new(self.line, format!("'{key}' is missing in {}", self.name))
     }
 }
 
 /// The string of a scalar; messages call it `name`.
-pub(crate) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> {
+pub(crate) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, YamlError> {
     match &node.content {
         Content::Scalar(scalar) => Ok(&scalar.text),
         Content::List(_) | Content::Map(_) => {
-            Err(Reason::new(node.line, format!("{name} must be a string or a number")))
+            Err(YamlError::new(node.line, format!("{name} must be a string or a number")))
         }
     }
 }
 
-pub(crate) fn list<'n>(node: &'n Node, name: &str) -> Result<&'n [Node], Reason> {
+pub(crate) fn list<'n>(node: &'n Node, name: &str) -> Result<&'n [Node], YamlError> {
     match &node.content {
         Content::List(nodes) => Ok(nodes),
-        Content::Scalar(_) | Content::Map(_) => Err(Reason::new(node.line, format!("{name} must be a list"))),
+        Content::Scalar(_) | Content::Map(_) => {
+            Err(YamlError::new(node.line, format!("{name} must be a list")))
+        }
     }
 }

@@ -18,9 +18,9 @@ use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, read_document};
 use super::scope;
 use super::source::{RuleDirectory, Source};
-use super::text::{NotText, decode, looks_like_rules};
+use super::text::{decode, looks_like_rules};
 use super::upgrade::{self, Upgrade, UpgradedLimit};
-use crate::yaml::{self, Document, Node};
+use crate::yaml::{self, Document, Node, YamlError};
 
 /// Settings that change the meaning of rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -306,18 +306,11 @@ fn read_draft(
         Ok(bytes) => bytes,
         Err(reason) => return fail(Location::file(Arc::clone(&file.name)), reason.clone()),
     };
-    let text = match decode(bytes) {
-        Ok(text) => text,
-        Err(NotText { line, reason }) => {
+    let document = match decode(bytes).and_then(|text| yaml::parse(&text)) {
+        Ok(document) => document,
+        Err(YamlError { line, reason }) => {
             let reason = format!("error loading config file: {reason}");
             return fail(Location::line(Arc::clone(&file.name), line), reason);
-        }
-    };
-    let document = match yaml::parse(&text) {
-        Ok(document) => document,
-        Err(error) => {
-            let reason = format!("error loading config file: {}", error.reason);
-            return fail(Location::line(Arc::clone(&file.name), error.line), reason);
         }
     };
     let (draft, found) = read_document(&file.name, &document, context);

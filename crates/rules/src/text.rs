@@ -3,15 +3,11 @@
 
 use std::borrow::Cow;
 
-/// Why bytes cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NotText {
-    /// The line of the first invalid bytes, from 1.
-    pub line: u32,
-    pub reason: &'static str,
-}
+use crate::yaml::YamlError;
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, NotText> {
+/// # Errors
+/// The line of the first invalid bytes.
+pub(super) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, YamlError> {
     match bytes {
         [0xFF, 0xFE, units @ ..] => decode_utf16(units, u16::from_le_bytes).map(Cow::Owned),
         [0xFE, 0xFF, units @ ..] => decode_utf16(units, u16::from_be_bytes).map(Cow::Owned),
@@ -19,24 +15,24 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, NotText> {
             Ok(text) => Ok(Cow::Borrowed(text)),
             Err(error) => {
                 let newlines = bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
-                Err(NotText { line: line_after(newlines), reason: "the file is not UTF-8" })
+                Err(YamlError::new(line_after(newlines), "the file is not UTF-8"))
             }
         },
     }
 }
 
-fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, NotText> {
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, YamlError> {
     const REASON: &str = "the file begins as UTF-16 and is not UTF-16";
     let (pairs, rest) = bytes.as_chunks::<2>();
     let mut text = String::with_capacity(bytes.len());
     for decoded in char::decode_utf16(pairs.iter().map(|&pair| unit(pair))) {
         let Ok(letter) = decoded else {
-            return Err(NotText { line: line_after(newlines(&text)), reason: REASON });
+            return Err(YamlError::new(line_after(newlines(&text)), REASON));
         };
         text.push(letter);
     }
     if !rest.is_empty() {
-        return Err(NotText { line: line_after(newlines(&text)), reason: REASON });
+        return Err(YamlError::new(line_after(newlines(&text)), REASON));
     }
     Ok(text)
 }

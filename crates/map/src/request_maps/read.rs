@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use engine::RESERVED_KEYS;
-use rules::yaml::{self, Node};
+use rules::yaml::{self, Node, YamlError};
 
 use super::{CostRule, Map, TimeField};
 use crate::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
 use crate::expression::{Expression, FieldUses};
 use crate::parser::parse_expression;
 use crate::timestamp::TimeFormat;
-use crate::yaml_map::{MapError, Reason, YamlMap, list, scalar};
+use crate::yaml_map::{MapError, YamlMap, list, scalar};
 
 /// Far more than any map written by hand.
 const MAX_BYTES: u64 = 1 << 20;
@@ -33,16 +33,16 @@ impl Map {
     /// # Errors
     /// [`MapError`] for the first mistake.
     pub fn parse(file: &str, text: &str) -> Result<Self, MapError> {
-        let at = |Reason { line, reason }| MapError { file: file.to_owned(), line, reason };
-        let document = yaml::parse(text).map_err(|error| at(Reason::new(error.line, error.reason)))?;
-        let root = document.root.ok_or_else(|| at(Reason::new(1, "the map is empty")))?;
+        let at = |YamlError { line, reason }| MapError { file: file.to_owned(), line, reason };
+        let document = yaml::parse(text).map_err(at)?;
+        let root = document.root.ok_or_else(|| at(YamlError::new(1, "the map is empty")))?;
         read_map(file, &root).map_err(at)
     }
 }
 
 const KEYS: [&str; 8] = ["domain", "time", "normalize", "descriptors", "cost", "keep", "good", "was_limited"];
 
-fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
+fn read_map(file: &str, root: &Node) -> Result<Map, YamlError> {
     let map = YamlMap::new(root, "the map", &KEYS)?;
     let mut fields = FieldUses::default();
     let domain = map.text("domain")?.filter(|(text, _)| !text.is_empty());
@@ -62,7 +62,7 @@ fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
     let normalized = match map.text("normalize")? {
         None => None,
         Some((name, line)) => Some(fields.find(name).ok_or_else(|| {
-            Reason::new(
+            YamlError::new(
                 line,
                 format!("'normalize' names '{name}', which no descriptor and no condition uses"),
             )
@@ -83,14 +83,14 @@ fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
 }
 
 /// A field, or a list of fields.
-fn read_times(node: &Node, fields: &mut FieldUses) -> Result<Vec<TimeField>, Reason> {
+fn read_times(node: &Node, fields: &mut FieldUses) -> Result<Vec<TimeField>, YamlError> {
     if node.is_map() {
         return Ok(vec![read_time(node, fields)?]);
     }
     list(node, "time")?.iter().map(|node| read_time(node, fields)).collect()
 }
 
-fn read_time(node: &Node, fields: &mut FieldUses) -> Result<TimeField, Reason> {
+fn read_time(node: &Node, fields: &mut FieldUses) -> Result<TimeField, YamlError> {
     let map = YamlMap::new(node, "time", &["from", "unit"])?;
     let (from, line) = map.text("from")?.ok_or_else(|| map.missing("from"))?;
     let format = match map.text("unit")? {
@@ -99,14 +99,14 @@ fn read_time(node: &Node, fields: &mut FieldUses) -> Result<TimeField, Reason> {
             let known = TimeFormat::NAMES.into_iter().find(|(known, _)| *known == name);
             known.map(|(_, format)| format).ok_or_else(|| {
                 let names = TimeFormat::NAMES.map(|(name, _)| name).join(", ");
-                Reason::new(line, format!("time unit: expected one of {names}, found '{name}'"))
+                YamlError::new(line, format!("time unit: expected one of {names}, found '{name}'"))
             })?
         }
     };
     Ok((fields.index(from, line), format))
 }
 
-fn read_cost(node: &Node, fields: &mut FieldUses) -> Result<CostRule, Reason> {
+fn read_cost(node: &Node, fields: &mut FieldUses) -> Result<CostRule, YamlError> {
     if !node.is_map() {
         return Ok(CostRule::Constant(whole_number(node, "cost")?));
     }
@@ -114,29 +114,29 @@ fn read_cost(node: &Node, fields: &mut FieldUses) -> Result<CostRule, Reason> {
     let (from, line) = map.text("from")?.ok_or_else(|| map.missing("from"))?;
     let unit = map.get("unit").map_or(Ok(1), |node| whole_number(node, "unit"))?;
     if unit == 0 {
-        return Err(Reason::new(node.line, "cost unit: expected at least 1"));
+        return Err(YamlError::new(node.line, "cost unit: expected at least 1"));
     }
     Ok(CostRule::Field { field: fields.index(from, line), unit })
 }
 
-fn whole_number(node: &Node, key: &str) -> Result<u64, Reason> {
+fn whole_number(node: &Node, key: &str) -> Result<u64, YamlError> {
     let text = scalar(node, key)?;
     text.parse()
-        .map_err(|_| Reason::new(node.line, format!("{key}: expected a whole number, found '{text}'")))
+        .map_err(|_| YamlError::new(node.line, format!("{key}: expected a whole number, found '{text}'")))
 }
 
 fn read_condition(
     map: &YamlMap<'_>,
     key: &str,
     fields: &mut FieldUses,
-) -> Result<Option<Expression>, Reason> {
+) -> Result<Option<Expression>, YamlError> {
     let Some((text, line)) = map.text(key)? else { return Ok(None) };
     let parsed = parse_expression(text, line, fields);
-    parsed.map(Some).map_err(|reason| Reason::new(line, format!("{key}: {reason}")))
+    parsed.map(Some).map_err(|reason| YamlError::new(line, format!("{key}: {reason}")))
 }
 
 /// A list of entries, or a map with the list and a condition.
-fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule, Reason> {
+fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule, YamlError> {
     let (entries, when) = if node.is_map() {
         let map = YamlMap::new(node, "a descriptor", &["entries", "when"])?;
         (map.get("entries").ok_or_else(|| map.missing("entries"))?, read_condition(&map, "when", fields)?)
@@ -145,7 +145,7 @@ fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule
     };
     let entries = list(entries, "a descriptor")?;
     if entries.is_empty() {
-        return Err(Reason::new(node.line, "a descriptor needs at least one entry"));
+        return Err(YamlError::new(node.line, "a descriptor needs at least one entry"));
     }
     let entries = entries.iter().map(|entry| read_entry(entry, fields)).collect::<Result<_, _>>()?;
     Ok(DescriptorRule { when, entries })
@@ -154,19 +154,22 @@ fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule
 const ENTRY_KEYS: [&str; 9] =
     ["key", "value", "from", "take", "strip", "prefix", "lowercase", "template", "default"];
 
-fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> {
+fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, YamlError> {
     let map = YamlMap::new(node, "an entry", &ENTRY_KEYS)?;
     let key = map.text("key")?.filter(|(text, _)| !text.is_empty()).ok_or_else(|| map.missing("key"))?.0;
     if RESERVED_KEYS.contains(&key) {
         let reason = format!(
             "'{key}' is no entry of a descriptor: a map takes the real cost of a request, which 'cost' names"
         );
-        return Err(Reason::new(node.line, reason));
+        return Err(YamlError::new(node.line, reason));
     }
     let source = match (map.text("value")?, map.text("from")?) {
         (Some((text, _)), None) => {
             if let Some(other) = ENTRY_KEYS[3..].iter().find(|other| map.get(other).is_some()) {
-                return Err(Reason::new(node.line, format!("'{other}' has no effect on a constant 'value'")));
+                return Err(YamlError::new(
+                    node.line,
+                    format!("'{other}' has no effect on a constant 'value'"),
+                ));
             }
             EntrySource::Constant(text.to_owned())
         }
@@ -176,7 +179,7 @@ fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> 
             default: map.text("default")?.map(|(text, _)| text.to_owned()),
         },
         _ => {
-            return Err(Reason::new(
+            return Err(YamlError::new(
                 node.line,
                 "an entry needs either 'value', a constant, or 'from', a field",
             ));
@@ -185,7 +188,7 @@ fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> 
     Ok(EntryRule { key: key.to_owned(), source })
 }
 
-fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, Reason> {
+fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, YamlError> {
     let take = map.parsed("take", "'first' or 'trusted-hop N' with N from 1", |text| {
         match text.strip_prefix("trusted-hop ") {
             Some(hop) => hop.trim().parse().ok().filter(|hop| *hop > 0).map(Step::TrustedHop),
@@ -205,7 +208,7 @@ fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, Reason> {
     Ok([take, strip, network.map(Step::Network), lowercase, templates].into_iter().flatten().collect())
 }
 
-fn read_templates(node: &Node) -> Result<Step, Reason> {
+fn read_templates(node: &Node) -> Result<Step, YamlError> {
     let texts = list(node, "template")?.iter().map(|node| scalar(node, "template"));
     let templates = texts.map(|text| text.map(|text| PathTemplate { text: text.to_owned() }));
     Ok(Step::Templates(templates.collect::<Result<_, _>>()?))

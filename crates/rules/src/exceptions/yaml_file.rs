@@ -47,14 +47,7 @@ fn read_list(
         report.error(&Position::default(), format!("cannot read the file: {error}"));
         return;
     }
-    let text = match decode(&bytes) {
-        Ok(text) => text,
-        Err(fault) => {
-            report.error(&Position::document(fault.line), fault.reason);
-            return;
-        }
-    };
-    match parse_list(&text, |node| on_row(node, report)) {
+    match decode(&bytes).and_then(|text| parse_list(&text, |node| on_row(node, report))) {
         Err(YamlError { line, reason }) => report.error(&Position::document(line), reason),
         Ok(document) => {
             match document.root {
@@ -76,7 +69,7 @@ impl Loader<'_> {
     pub(super) fn read_yaml(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = HashMap::new();
         read_list(stream, report, |node, report| {
-            self.check_full_rows().map_err(|reason| YamlError { line: node.line, reason })?;
+            self.check_full_rows().map_err(|reason| YamlError::new(node.line, reason))?;
             let source = RowSource::File { file: Arc::clone(file), line: node.line };
             if let Some(row) = read_row(source, &node, report) {
                 self.add_full_row(row, node.line, &mut lines, report);

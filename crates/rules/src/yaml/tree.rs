@@ -148,7 +148,7 @@ pub fn excerpt(text: &str) -> (&str, &'static str) {
     }
 }
 
-/// Why a document cannot be parsed, or exceeds a bound.
+/// Why a document cannot be decoded or parsed, exceeds a bound, or is not what its reader expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlError {
     pub line: u32,
@@ -162,11 +162,15 @@ const INDENTATION: &str =
     "; lines inside brackets or quotes must be indented deeper than the key that they belong to";
 
 impl YamlError {
+    pub fn new(line: u32, reason: impl Into<String>) -> Self {
+        Self { line, reason: reason.into() }
+    }
+
     /// The parser's `error` about `text`.
     pub(super) fn from_scan(error: &ScanError, text: &str) -> Self {
         let line = error.marker().line();
         if let Some(line) = indenting_tab(error, text) {
-            return Self { line: line_number(line), reason: TAB_INDENTS.to_owned() };
+            return Self::new(line_number(line), TAB_INDENTS);
         }
         let starts_with_star = || {
             let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
