@@ -428,24 +428,18 @@ impl Kernel {
     pub fn is_changed_by(&self, state: Option<&State>, attempt: Attempt) -> bool {
         let Some(undo) = Undo::from_attempt(attempt) else { return true };
         match self {
-            Self::FixedWindow(k) => {
-                k.advanced_to(state.and_then(State::window), undo.now_us).index == undo.grant.id
-            }
-            Self::CalendarWindow(k) => {
-                k.advanced_to(state.and_then(State::calendar), undo.now_us).start_us == undo.grant.id
-            }
-            Self::SlidingWindow(k) => {
-                let index = k.advanced_to(state.and_then(State::buckets), undo.now_us).index;
-                index == undo.grant.id || index.checked_sub(1) == Some(undo.grant.id)
-            }
             // Expired entries are removed in any case, and a release that finds no slot is noted.
             Self::SlidingLog(_) | Self::Slots(_) => true,
-            Self::Gcra(k) => k.undone_drain(undo) > Tat::default(),
             Self::IntervalBucket(k) => {
                 let start_us = k.advanced_to(state.and_then(State::tokens), undo.now_us).start_us;
                 k.undone_tokens(start_us, undo) > 0
             }
-            Self::Blocked(_) => false,
+            // An undo does not change what the answer depends on.
+            Self::FixedWindow(_)
+            | Self::CalendarWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::Gcra(_)
+            | Self::Blocked(_) => self.has_returned(&self.reading(state, attempt), attempt),
         }
     }
 
