@@ -62,7 +62,7 @@ fn decode(index: usize, resource: &Any) -> RuleResource {
         Ok(config) => {
             let name = if config.name.is_empty() { unnamed() } else { escaped(config.name) };
             let descriptors = all(config.descriptors, descriptor);
-            // An empty domain is told from a missing one.
+            // Not `map`: for a file without a domain the reason is another.
             let rules = descriptors.map(|nodes| json!({ "domain": config.domain, "descriptors": nodes }));
             RuleResource { name: name.into(), rules }
         }
@@ -102,12 +102,12 @@ fn limit(policy: RateLimitPolicy) -> Json {
     ])
 }
 
-/// The name, or the number of an unknown unit.
+/// The name, or the number if it is unknown.
 fn unit(number: i32) -> String {
     RateLimitUnit::try_from(number).map_or_else(|_| number.to_string(), |unit| unit.as_str_name().to_owned())
 }
 
-/// A map of a rule file. The fields that a message does not have are left out: each takes more memory than the message.
+/// A map of a rule file, without fields that are absent from the message: they would need more memory than the message.
 fn map<const N: usize>(fields: [(&str, Json); N]) -> Json {
     let is_set = |value: &Json| match value {
         Json::Null | Json::Bool(false) => false,
@@ -122,7 +122,7 @@ fn all<T, E>(parts: Vec<T>, read: impl Fn(T) -> Result<Json, E>) -> Result<Json,
     parts.into_iter().map(read).collect::<Result<Vec<_>, _>>().map(Json::from)
 }
 
-/// The error is a number that is not finite.
+/// Returns a number that is not finite as the error.
 fn metadata(fields: Struct) -> Result<Json, f64> {
     let fields = fields.fields.into_iter().map(|(name, value)| Ok((name, metadata_value(value)?)));
     fields.collect::<Result<_, _>>().map(Json::Object)

@@ -44,7 +44,7 @@ pub struct LoadOptions {
 pub struct RuleResource {
     /// For messages.
     pub name: Arc<str>,
-    /// The document that a file with these rules has, or the reason if the message cannot be decoded.
+    /// The document as in a rule file, or the reason if the message cannot be decoded.
     pub rules: Result<Value, String>,
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use crate::yaml::YamlError;
 
 /// # Errors
-/// The line of the first invalid bytes.
+/// On the line with the first invalid bytes.
 pub(super) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, YamlError> {
     match bytes {
         [0xFF, 0xFE, units @ ..] => decode_utf16(units, u16::from_le_bytes).map(Cow::Owned),

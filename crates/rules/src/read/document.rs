@@ -24,8 +24,8 @@ pub(crate) struct ReadContext<'c> {
     pub calendars: &'c Calendars,
 }
 
-/// Reads the first document of `file`, a rule file or a resource. Returns `None` for a document without a domain, and in both cases all its
-/// problems.
+/// Reads the first document of `file`, a rule file or a resource. Returns `None` for a document without a domain, and
+/// in both cases all its problems.
 pub(crate) fn read_document(
     file: &Arc<str>,
     document: &Document,

@@ -23,7 +23,7 @@ pub(crate) struct DomainDraft {
 #[derive(Clone, Debug)]
 pub(crate) struct NodeDraft {
     pub location: Location,
-    /// The line of the node without a value; `None` in a resource.
+    /// Without a value, the line on which the node starts; `None` in a resource.
     pub value_line: Option<u32>,
     /// `true` if the file sets `share_threshold`, to either value.
     pub names_share_threshold: bool,

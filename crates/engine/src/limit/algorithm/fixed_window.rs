@@ -92,7 +92,7 @@ pub(super) fn window_report(
 pub struct Blocked {
     /// Window start: the epoch, except for calendar windows.
     start_us: u64,
-    /// The limit's period, or the length of the calendar window, 1 us to 366 days.
+    /// The limit's period, or the calendar window's length, 1 us to 366 days.
     pub window_us: u64,
     /// End of the block, microseconds since the epoch; `None` if it never ends. Only reported: planning decides if the
     /// limit is blocked.
