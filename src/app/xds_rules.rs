@@ -1,9 +1,9 @@
 //! Applies an xDS server's rules: connects its client with the current rules.
 
-use rules::{self, LoadOptions, Problem, Problems, RuleResource};
+use rules::{self, LoadOptions, Problem, Problems};
 
 use super::active_rules::ActiveRules;
-use crate::xds::ResourceSink;
+use crate::xds::{Resource, ResourceSink};
 
 /// Maximum problems in the reason sent to the server. The log and the admin page have more.
 const MAX_PROBLEMS_TOLD: usize = 10;
@@ -16,7 +16,7 @@ pub(super) struct Sink<F> {
 }
 
 impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
-    fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String> {
+    fn replace(&mut self, resources: Vec<Resource>) -> Result<(), String> {
         match rules::load_resources(resources, &self.load_options) {
             Ok(loaded) => {
                 self.active.replace(loaded, &self.on_change);

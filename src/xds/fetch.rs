@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use base::{escaped, readable_duration};
-use rules::RuleResource;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
 use super::connect::{ConnectError, connect, load};
 use super::options::XdsOptions;
 use super::pb::envoy::service::discovery::v3::DiscoveryResponse;
-use super::resources::decode_all;
+use super::resources::{Resource, decode_all};
 use super::stream::{OpenStream, StreamEnd, open};
 use super::subscription::{Subscription, TYPE_URL};
 
@@ -21,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Fetched {
     pub version: String,
-    pub resources: Vec<RuleResource>,
+    pub resources: Vec<Resource>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! Reads rules from an xDS server: a client of the aggregated discovery service, state of the world.
 //!
-//! Protobuf types stay in this module. A [`ResourceSink`] checks and applies the resources; the client reports the
-//! result to the server. `client` keeps one stream open at a time; `fetch` queries once, for commands.
+//! Protobuf types stay in this module: others only pass a [`Resource`] on. A [`ResourceSink`] checks and applies the
+//! resources; the client reports the result to the server. `client` keeps one stream open at a time; `fetch` queries
+//! once, for commands.
 
 mod client;
 mod connect;
@@ -21,4 +22,5 @@ mod pb {
 pub use client::{ResourceSink, XdsClient};
 pub use fetch::{Fetched, XdsFetchError, fetch};
 pub use options::{BackoffOptions, NodeIdentity, ServerAddress, XdsOptions, parse_headers};
+pub use resources::Resource;
 pub use state::{Refusal, XdsFault, XdsState, XdsStatus};

@@ -7,7 +7,7 @@ use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
 use rules::RuleResource;
-use serde_json::{Number, Value as Json, json};
+use rules::yaml::Node;
 use sha2::{Digest as _, Sha256};
 
 use super::pb::ratelimit::config::ratelimit::v3::{
@@ -18,6 +18,9 @@ use super::subscription::TYPE_URL;
 /// An answer with this many undecodable resources is refused for them. An empty resource takes two bytes of the answer,
 /// but its reason several hundred in memory.
 const MAX_FAULTS: usize = 1_000;
+
+/// The rules of one domain.
+pub type Resource = RuleResource<RateLimitConfig>;
 
 /// Hash of a set of resources, to detect equal answers.
 pub(super) type Fingerprint = [u8; 32];
@@ -37,7 +40,7 @@ pub(super) fn fingerprint(type_url: &str, resources: &[Any]) -> Fingerprint {
 }
 
 /// Decodes an answer's resources, each with the reason if it fails. Ends at [`MAX_FAULTS`] reasons.
-pub(super) fn decode_all(resources: Vec<Any>) -> Vec<RuleResource> {
+pub(super) fn decode_all(resources: Vec<Any>) -> Vec<Resource> {
     let mut decoded = Vec::new();
     let mut faults = 0;
     for (index, resource) in resources.into_iter().enumerate() {
@@ -51,54 +54,48 @@ pub(super) fn decode_all(resources: Vec<Any>) -> Vec<RuleResource> {
     decoded
 }
 
-fn decode(index: usize, resource: &Any) -> RuleResource {
-    let unnamed = || format!("resource {}", index + 1);
-    if resource.type_url != TYPE_URL {
+fn decode(index: usize, resource: &Any) -> Resource {
+    let rules = if resource.type_url == TYPE_URL {
+        RateLimitConfig::decode(resource.value.as_slice())
+            .map_err(|error| format!("cannot parse invalid wire-format data: {error}"))
+    } else {
         let found = escaped(resource.type_url.clone());
-        let reason = format!("mismatched message type: got \"{found}\", want \"{TYPE_URL}\"");
-        return RuleResource { name: unnamed().into(), rules: Err(reason) };
-    }
-    match RateLimitConfig::decode(resource.value.as_slice()) {
-        Ok(config) => {
-            let name = if config.name.is_empty() { unnamed() } else { escaped(config.name) };
-            let descriptors = all(config.descriptors, descriptor);
-            // Not `map`: for a file without a domain the reason is another.
-            let rules = descriptors.map(|nodes| json!({ "domain": config.domain, "descriptors": nodes }));
-            RuleResource { name: name.into(), rules }
-        }
-        Err(error) => {
-            let reason = format!("cannot parse invalid wire-format data: {error}");
-            RuleResource { name: unnamed().into(), rules: Err(reason) }
-        }
+        Err(format!("mismatched message type: got \"{found}\", want \"{TYPE_URL}\""))
+    };
+    let name = rules.as_ref().map_or("", |config| &config.name);
+    let name = if name.is_empty() { format!("resource {}", index + 1) } else { escaped(name.to_owned()) };
+    RuleResource { name: name.into(), rules }
+}
+
+impl From<RateLimitConfig> for Node {
+    fn from(config: RateLimitConfig) -> Self {
+        // Not `map`: for a file without a domain the reason is another.
+        let descriptors = Self::list(config.descriptors.into_iter().map(descriptor));
+        Self::map([("domain", Self::text(&config.domain)), ("descriptors", descriptors)])
     }
 }
 
 /// The decoder bounds the depth of messages, and so the recursion.
-fn descriptor(descriptor: RateLimitDescriptor) -> Result<Json, String> {
-    let metadata = descriptor.metadata.map(|fields| metadata(*fields)).transpose().map_err(|number| {
-        let key = escaped(descriptor.key.clone());
-        format!("error parsing metadata of key '{key}': {number} is not a finite number")
-    })?;
-    Ok(map([
-        ("key", descriptor.key.into()),
-        ("value", descriptor.value.into()),
-        ("rate_limit", descriptor.rate_limit.map(|policy| limit(*policy)).into()),
-        ("descriptors", all(descriptor.descriptors, self::descriptor)?),
-        ("shadow_mode", descriptor.shadow_mode.into()),
-        ("quota_mode", descriptor.quota_mode.into()),
-        ("detailed_metric", descriptor.detailed_metric.into()),
-        ("metadata", metadata.into()),
-    ]))
+fn descriptor(descriptor: RateLimitDescriptor) -> Node {
+    map([
+        ("key", text(&descriptor.key)),
+        ("value", text(&descriptor.value)),
+        ("rate_limit", descriptor.rate_limit.map(|policy| limit(*policy))),
+        ("descriptors", list(descriptor.descriptors, self::descriptor)),
+        ("shadow_mode", flag(descriptor.shadow_mode)),
+        ("quota_mode", flag(descriptor.quota_mode)),
+        ("detailed_metric", flag(descriptor.detailed_metric)),
+        ("metadata", descriptor.metadata.as_deref().map(metadata)),
+    ])
 }
 
-fn limit(policy: RateLimitPolicy) -> Json {
-    let replaces = policy.replaces.into_iter().map(|replaced| map([("name", replaced.name.into())]));
+fn limit(policy: RateLimitPolicy) -> Node {
     map([
-        ("unit", unit(policy.unit).into()),
-        ("requests_per_unit", policy.requests_per_unit.into()),
-        ("unlimited", policy.unlimited.into()),
-        ("name", policy.name.into()),
-        ("replaces", replaces.collect()),
+        ("unit", text(&unit(policy.unit))),
+        ("requests_per_unit", Some(Node::plain(&policy.requests_per_unit.to_string()))),
+        ("unlimited", flag(policy.unlimited)),
+        ("name", text(&policy.name)),
+        ("replaces", list(policy.replaces, |replaced| map([("name", text(&replaced.name))]))),
     ])
 }
 
@@ -108,42 +105,46 @@ fn unit(number: i32) -> String {
 }
 
 /// A map of a rule file, without fields that are absent from the message: they would need more memory than the message.
-fn map<const N: usize>(fields: [(&str, Json); N]) -> Json {
-    let is_set = |value: &Json| match value {
-        Json::Null | Json::Bool(false) => false,
-        Json::String(text) => !text.is_empty(),
-        Json::Array(elements) => !elements.is_empty(),
-        Json::Bool(true) | Json::Number(_) | Json::Object(_) => true,
-    };
-    fields.into_iter().filter(|(_, value)| is_set(value)).collect()
+fn map<const N: usize>(fields: [(&str, Option<Node>); N]) -> Node {
+    Node::map(fields.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }
 
-fn all<T, E>(parts: Vec<T>, read: impl Fn(T) -> Result<Json, E>) -> Result<Json, E> {
-    parts.into_iter().map(read).collect::<Result<Vec<_>, _>>().map(Json::from)
+fn text(text: &str) -> Option<Node> {
+    (!text.is_empty()).then(|| Node::text(text))
 }
 
-/// Returns a number that is not finite as the error.
-fn metadata(fields: Struct) -> Result<Json, f64> {
-    let fields = fields.fields.into_iter().map(|(name, value)| Ok((name, metadata_value(value)?)));
-    fields.collect::<Result<_, _>>().map(Json::Object)
+fn flag(is_set: bool) -> Option<Node> {
+    is_set.then(|| Node::plain("true"))
 }
 
-fn metadata_value(value: Value) -> Result<Json, f64> {
-    Ok(match value.kind {
-        None | Some(Kind::NullValue(_)) => Json::Null,
-        Some(Kind::BoolValue(flag)) => flag.into(),
-        Some(Kind::NumberValue(number)) => Number::from_f64(number).ok_or(number)?.into(),
-        Some(Kind::StringValue(text)) => text.into(),
-        Some(Kind::ListValue(list)) => all(list.values, metadata_value)?,
-        Some(Kind::StructValue(fields)) => metadata(fields)?,
-    })
+fn list<T>(parts: Vec<T>, read: impl Fn(T) -> Node) -> Option<Node> {
+    (!parts.is_empty()).then(|| Node::list(parts.into_iter().map(read)))
+}
+
+fn metadata(fields: &Struct) -> Node {
+    Node::map(fields.fields.iter().map(|(name, value)| (name, metadata_value(value))))
+}
+
+fn metadata_value(value: &Value) -> Node {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Node::plain("null"),
+        Some(Kind::BoolValue(flag)) => Node::plain(&flag.to_string()),
+        // Spelt as in YAML, so that the reader refuses a number that is not finite.
+        Some(Kind::NumberValue(number)) => {
+            Node::plain(&format!("{number:?}").replace("NaN", ".nan").replace("inf", ".inf"))
+        }
+        Some(Kind::StringValue(text)) => Node::text(text),
+        Some(Kind::ListValue(list)) => Node::list(list.values.iter().map(metadata_value)),
+        Some(Kind::StructValue(fields)) => metadata(fields),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::Unit;
+    use engine::{Metadata, Unit, ValueHashing};
 
     use super::*;
+    use crate::settings::Settings;
 
     fn any(config: &RateLimitConfig) -> Any {
         Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
@@ -163,7 +164,7 @@ mod tests {
     fn a_resource_without_a_name_is_known_by_its_place() {
         let decoded = decode(4, &any(&RateLimitConfig { domain: "d".to_owned(), ..Default::default() }));
         assert_eq!(&*decoded.name, "resource 5");
-        assert_eq!(decoded.rules, Ok(json!({ "domain": "d", "descriptors": [] })));
+        assert_eq!(decoded.rules.map(|config| config.domain).as_deref(), Ok("d"));
     }
 
     #[test]
@@ -178,18 +179,28 @@ mod tests {
 
     #[test]
     fn a_number_that_is_not_finite_is_refused() {
-        let rules = |number| {
+        let load = |number| {
             let value = Value { kind: Some(Kind::NumberValue(number)) };
             let fields = Struct { fields: [("n".to_owned(), value)].into() };
-            let (key, metadata) = ("k\n".to_owned(), Some(Box::new(fields)));
-            let node = RateLimitDescriptor { key, metadata, ..Default::default() };
-            decode(0, &any(&RateLimitConfig { descriptors: vec![node], ..Default::default() })).rules
+            let (key, metadata) = ("k".to_owned(), Some(Box::new(fields)));
+            let limit = RateLimitPolicy { unit: 1, requests_per_unit: 5, ..Default::default() };
+            let rate_limit = Some(Box::new(limit));
+            let node = RateLimitDescriptor { key, metadata, rate_limit, ..Default::default() };
+            let config =
+                RateLimitConfig { domain: "d".to_owned(), descriptors: vec![node], ..Default::default() };
+            let options = crate::app::load_options(&Settings::default(), ValueHashing::NONE);
+            rules::load_resources(vec![decode(0, &any(&config))], &options)
         };
-        let descriptors = json!([{ "key": "k\n", "metadata": { "n": 5.0 } }]);
-        assert_eq!(rules(5.0), Ok(json!({ "domain": "", "descriptors": descriptors })));
-        for (number, text) in [(f64::NAN, "NaN"), (f64::NEG_INFINITY, "-inf")] {
-            let reason = format!("error parsing metadata of key 'k\\n': {text} is not a finite number");
-            assert_eq!(rules(number), Err(reason));
+        for number in [5.0, -0.0, 1e300, f64::MIN_POSITIVE] {
+            let specs = load(number).expect("valid rules").specs;
+            let rule = specs[0].descriptors[0].rule.as_ref();
+            let expected = Metadata::Map([("n".to_owned(), Metadata::Number(number))].into());
+            assert_eq!(rule.and_then(|rule| rule.metadata.as_ref()), Some(&expected));
+        }
+        for (number, text) in [(f64::NAN, ".nan"), (f64::INFINITY, ".inf"), (f64::NEG_INFINITY, "-.inf")] {
+            let problems = load(number).expect_err("refused").to_string();
+            let reason = format!("error parsing metadata: {text} is not a finite number");
+            assert_eq!(problems, format!("resource 1: {reason} (at descriptors[0].metadata.n)"));
         }
     }
 }

@@ -11,7 +11,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
-use rules::RuleResource;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::client::Grpc;
@@ -24,7 +23,7 @@ use super::connect::with_causes;
 use super::options::XdsOptions;
 use super::pace::RefusalPace;
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use super::resources::{Fingerprint, decode_all, fingerprint};
+use super::resources::{Fingerprint, Resource, decode_all, fingerprint};
 use super::state::{Refusal, XdsState};
 use super::subscription::{Subscription, TYPE_URL};
 use crate::telemetry::metrics::{XdsAnswer, XdsFailure, XdsMeter};
@@ -44,7 +43,7 @@ pub trait ResourceSink: Send + 'static {
     ///
     /// # Errors
     /// Why they are invalid, for the server: the current rules stay.
-    fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String>;
+    fn replace(&mut self, resources: Vec<Resource>) -> Result<(), String>;
 
     /// The newest answer has the current rules.
     fn confirm(&mut self);

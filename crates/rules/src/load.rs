@@ -9,7 +9,6 @@ use std::thread;
 
 use base::told_if_slow;
 use engine::{Calendar, Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
-use serde_json::Value;
 
 use super::calendar::{CalendarOptions, Calendars};
 use super::file_bytes::{SourceFile, SourceFiles};
@@ -41,11 +40,11 @@ pub struct LoadOptions {
 
 /// A message with the rules of one domain.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RuleResource {
+pub struct RuleResource<T> {
     /// For messages.
     pub name: Arc<str>,
-    /// The document as in a rule file, or the reason if the message cannot be decoded.
-    pub rules: Result<Value, String>,
+    /// Becomes a document as in a rule file; or the reason if the message cannot be decoded.
+    pub rules: Result<T, String>,
 }
 
 /// Rules without errors.
@@ -116,8 +115,8 @@ pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Resul
 ///
 /// # Errors
 /// All problems of all resources, if there is one.
-pub fn load_resources(
-    mut resources: Vec<RuleResource>,
+pub fn load_resources<T: Into<Node> + Send>(
+    mut resources: Vec<RuleResource<T>>,
     options: &LoadOptions,
 ) -> Result<LoadedRules, Problems> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
@@ -131,7 +130,7 @@ pub fn load_resources(
         for RuleResource { name, rules } in resources {
             match rules {
                 Ok(rules) => {
-                    let document = Document { root: Some(Node::from(&rules)), second_line: None };
+                    let document = Document { root: Some(rules.into()), second_line: None };
                     let (draft, found) = read_document(&name, &document, context);
                     problems.append(found);
                     drafts.extend(draft);
@@ -360,7 +359,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -398,13 +397,10 @@ mod tests {
 
     #[test]
     fn a_digest_of_resources_does_not_depend_on_their_order() {
-        let resource = |name: &str, key: &str| {
+        let rules = |domain: &'static str, key: &str| {
             let limit = json!({ "unit": "MINUTE", "requests_per_unit": 5 });
             let descriptors = json!([{ "key": key, "rate_limit": limit }]);
-            RuleResource {
-                name: name.into(),
-                rules: Ok(json!({ "domain": name, "descriptors": descriptors })),
-            }
+            (domain, json!({ "domain": domain, "descriptors": descriptors }))
         };
         let options = LoadOptions {
             merge_domains: false,
@@ -415,12 +411,14 @@ mod tests {
             calendars: CalendarOptions::new(crate::calendar::CalendarYears { first: 2020, last: 2031 }),
             has_home: false,
         };
-        let digest = |resources: [&RuleResource; 2]| {
-            load_resources(resources.map(Clone::clone).into(), &options).expect("valid rules").digest
+        let digest = |resources: [&(&str, Value); 2]| {
+            let resources =
+                resources.map(|(name, rules)| RuleResource { name: (*name).into(), rules: Ok(rules) });
+            load_resources(resources.into(), &options).expect("valid rules").digest
         };
-        let (a, b) = (resource("a", "k"), resource("b", "k"));
+        let (a, b) = (rules("a", "k"), rules("b", "k"));
         assert_eq!(digest([&a, &b]), digest([&b, &a]));
-        assert_ne!(digest([&a, &b]), digest([&a, &resource("b", "other")]));
+        assert_ne!(digest([&a, &b]), digest([&a, &rules("b", "other")]));
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn the_settings_give_months_of_an_xds_server_a_calendar() {
         |unit: &str| json!({ "key": unit, "rate_limit": { "unit": unit, "requests_per_unit": 5 } });
     let descriptors = ["MONTH", "DAY"].map(descriptor);
     let rules = json!({ "domain": "d", "descriptors": descriptors });
-    let resource = RuleResource { name: "r".into(), rules: Ok(rules) };
+    let resource = RuleResource { name: "r".into(), rules: Ok(&rules) };
     let calendars = CalendarOptions { month_zone: Some("UTC".into()), ..REFERENCE.calendars };
     let loaded =
         load_resources(vec![resource], &LoadOptions { calendars, ..REFERENCE }).expect("valid rules");

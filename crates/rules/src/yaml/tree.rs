@@ -70,12 +70,34 @@ impl Node {
         let decoded = (tag == Some("binary")).then(|| decode_binary(text)).transpose()?;
         let text = decoded.as_deref().unwrap_or(text);
         let is_plain = tag.map_or(style == ScalarStyle::Plain, |tag| !matches!(tag, "str" | "binary"));
-        Ok(Self {
-            line,
-            content: Content::Scalar(Scalar { text: text.into(), is_plain }),
-            size: u32::try_from(text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX).saturating_add(1),
-            height: 0,
-        })
+        let size = u32::try_from(text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX).saturating_add(1);
+        Ok(Self { line, size, ..Self::unwritten(text, is_plain) })
+    }
+
+    /// A scalar without quotes. Nodes that are in no file are on line 0.
+    pub fn plain(text: &str) -> Self {
+        Self::unwritten(text, true)
+    }
+
+    /// A string on line 0.
+    pub fn text(text: &str) -> Self {
+        Self::unwritten(text, false)
+    }
+
+    fn unwritten(text: &str, is_plain: bool) -> Self {
+        let content = Content::Scalar(Scalar { text: text.into(), is_plain });
+        Self { line: 0, content, size: 1, height: 0 }
+    }
+
+    /// A list on line 0.
+    pub fn list(elements: impl Iterator<Item = Self>) -> Self {
+        Self::collection(0, elements.collect(), false)
+    }
+
+    /// A map on line 0. Its keys are strings.
+    pub fn map(pairs: impl IntoIterator<Item = (impl AsRef<str>, Self)>) -> Self {
+        let children = pairs.into_iter().flat_map(|(key, value)| [Self::text(key.as_ref()), value]);
+        Self::collection(0, children.collect(), true)
     }
 
     /// A list or map that starts on `line`, with the sizes of its `children` added up.
@@ -88,21 +110,14 @@ impl Node {
     }
 }
 
-/// JSON lacks line numbers, so they are 0. If a name is repeated, the last value counts.
+/// If a name is repeated, the last value counts.
 impl From<&Value> for Node {
     fn from(json: &Value) -> Self {
-        let scalar = |text: &str, is_plain| {
-            let content = Content::Scalar(Scalar { text: text.into(), is_plain });
-            Self { line: 0, content, size: 1, height: 0 }
-        };
         match json {
-            Value::Null | Value::Bool(_) | Value::Number(_) => scalar(&json.to_string(), true),
-            Value::String(text) => scalar(text, false),
-            Value::Array(elements) => Self::collection(0, elements.iter().map(Self::from).collect(), false),
-            Value::Object(fields) => {
-                let pairs = fields.iter().flat_map(|(name, value)| [scalar(name, false), value.into()]);
-                Self::collection(0, pairs.collect(), true)
-            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::plain(&json.to_string()),
+            Value::String(text) => Self::text(text),
+            Value::Array(elements) => Self::list(elements.iter().map(Self::from)),
+            Value::Object(fields) => Self::map(fields.iter().map(|(name, value)| (name, value.into()))),
         }
     }
 }
