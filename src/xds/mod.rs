@@ -1,8 +1,8 @@
 //! Reads rules from an xDS server: a client of the aggregated discovery service, state of the world.
 //!
-//! Protobuf types stay in this module: others only pass a [`Resource`] on. A [`ResourceSink`] checks and applies the
-//! resources; the client reports the result to the server. `client` keeps one stream open at a time; `fetch` queries
-//! once, for commands.
+//! Other modules do not read protobuf types: they pass a [`Resource`] to the rule reader. A [`ResourceSink`] checks and
+//! applies the resources, and the client reports the result to the server. `client` keeps one stream open at a time;
+//! `fetch` queries once, for commands.
 
 mod client;
 mod connect;

@@ -50,8 +50,8 @@ pub(super) struct HandshakePlace {
     pub(super) displaced: CancellationToken,
 }
 
-/// Bounds a port's unfinished handshakes: at most half of its connections, so that stalled clients leave
-/// the other half free; of these at most half from one address.
+/// Bounds a port's unfinished handshakes. They use at most half of its connections, so that stalled clients leave the
+/// other half free. One address can start half of the handshakes.
 pub fn handshake_bounds(connections: ConnectionBounds) -> ConnectionBounds {
     let total = (connections.total / 2).clamp(1, MAX_HANDSHAKES);
     ConnectionBounds { total, per_address: total.div_ceil(2).min(connections.per_address) }

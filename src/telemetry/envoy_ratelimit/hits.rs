@@ -52,7 +52,8 @@ impl RuleHits {
         &self,
         charged: &ChargedLimit<'_>,
         result: &LimitResult<'_>,
-        (near_above, values_per_rule): (u64, usize),
+        near_above: u64,
+        values_per_rule: usize,
     ) {
         self.with_counts(charged.stat_path, values_per_rule, |counts| counts.record(result, near_above));
     }

@@ -96,7 +96,7 @@ impl LimitMeters {
             if result.outcome.verdict == Verdict::Over {
                 denied.count(&meter.counts, meter.rule, decision, &charged);
             }
-            meter.hits.record(&charged, &result, (near_above, self.values_per_rule));
+            meter.hits.record(&charged, &result, near_above, self.values_per_rule);
         }
         self.results.count(match decision.overall {
             Code::OverLimit => RequestResult::Denied,
