@@ -149,6 +149,7 @@ mod tests {
         let refused = NoConnection {
             full: "10.0.0.1:6379: Connection refused (os error 111)".to_owned(),
             brief: "Connection refused (os error 111)".to_owned(),
+            was_open: false,
         };
         let server_error = |text: &str| StoreError::Forbidden(text.to_owned());
         let cases = [

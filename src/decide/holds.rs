@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use engine::wire::{Bounds, RawRequest};
-use engine::{Decision, Hold, Receipt, Request, SettleResult, Store};
+use engine::{Decision, Entry, Hold, RENEW_KEY, Receipt, Request, SettleResult, Store};
 use strum::IntoStaticStr;
 
 use super::{Answer, CallOrigin, Handler, NoDecision, Right};
@@ -12,6 +12,10 @@ use crate::telemetry::traces::CallSpan;
 
 const NO_HOLD: NoDecision =
     NoDecision::invalid("a hold has no negative hits, and neither a receipt nor a pause as last entry");
+
+const BAD_ID: NoDecision = NoDecision::invalid("the id cannot be read");
+const ENDED: NoDecision =
+    NoDecision::invalid("the hold has ended or is committed, so its slots are not renewed");
 
 /// What a commit did, as named in answers and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -23,7 +27,7 @@ pub(crate) enum Committed<A> {
     Already,
     /// After the hold's end. The estimate stays.
     Expired,
-    /// The store did not answer after the mark. The estimate stays, unless the store settled nevertheless.
+    /// The store did not answer. The estimate stays, unless the store settled nevertheless.
     Lost,
 }
 
@@ -66,20 +70,22 @@ pub(crate) async fn commit<S: Store, A: for<'a> From<Answer<'a>>>(
         // Ids are not signed, so a commit can return any units.
         let rights = if id.is_some() { &[Right::Charge, Right::Refund][..] } else { &[Right::Charge] };
         let mut request = read_hold(&handler.bounds, request, origin, rights)?;
-        let mut receipt = Receipt::new(0);
         if let Some(id) = id {
             let now_us = handler.limiter.clock.now_us();
-            let hold = Hold::read(&id, now_us).ok_or(NoDecision::invalid("the id cannot be read"))?;
+            let hold = Hold::read(&id, now_us).ok_or(BAD_ID)?;
             let Some(mark) = hold.mark(now_us) else { return Ok(Committed::Expired) };
-            if !handler.limiter.rulebook.has_rules() {
-                return Err(NoDecision::NoRules);
+            request.set_hold(Some(&hold.receipt));
+            // After the mark it would be too late to refuse.
+            handler.limiter.check(&request)?;
+            match handler.limiter.store.decide(&mark).await {
+                Ok(marked) if marked.is_over(0) => return Ok(Committed::Already),
+                Ok(_) => (),
+                Err(error) if error.is_unseen() => return Err(error.into()),
+                Err(_) => return Ok(Committed::Lost),
             }
-            if handler.limiter.store.decide(&mark).await?.is_over(0) {
-                return Ok(Committed::Already);
-            }
-            receipt = hold.receipt;
+        } else {
+            request.set_hold(Some(&Receipt::new(0)));
         }
-        request.set_hold(Some(&receipt));
         let answer = |decision: &Decision| {
             let settles = decision.charges().filter_map(|(charged, _)| decision.settle(charged.index));
             let is_lost = settles.into_iter().any(|settle| settle.result == SettleResult::Lost);
@@ -95,6 +101,39 @@ pub(crate) async fn commit<S: Store, A: for<'a> From<Answer<'a>>>(
     let result = committed.as_ref().map_or("error", Into::into);
     handler.limiter.rulebook.metrics.count_hold("commit", result);
     committed.map_err(|error| handler.fail(error, span))
+}
+
+/// Renews the slots of a hold.
+pub(crate) async fn renew<S: Store, A: for<'a> From<Answer<'a>>>(
+    handler: &Handler<S>,
+    read: Result<(RawRequest, String), NoDecision>,
+    CallOrigin { caller, rights }: CallOrigin,
+    span: &mut CallSpan,
+) -> Result<A, NoDecision> {
+    let _timer = handler.meter.start();
+    let limiter = &handler.limiter;
+    let renewed = async {
+        let (mut request, id) = read?;
+        let hold = Hold::read(&id, limiter.clock.now_us()).ok_or(BAD_ID)?;
+        let entry = Entry { key: RENEW_KEY.to_owned(), value: hold.receipt.to_string() };
+        request.descriptors.iter_mut().for_each(|descriptor| descriptor.entries.push(entry.clone()));
+        let mut request = Request { caller, ..request.validate(&handler.bounds)? };
+        rights.check_request(&mut request)?;
+        let mark = hold.peek(limiter.clock.now_us()).ok_or(ENDED)?;
+        let answer = |decision: &Decision| {
+            (A::from(Answer::new(&request, decision, &handler.response)), decision.renewed())
+        };
+        let (answer, release) = handler.decide_read(&request, answer, span).await?;
+        // After the renewal: a commit that comes later releases the slots.
+        if !limiter.store.decide(&mark).await?.is_over(0) {
+            return Ok(answer);
+        }
+        for part in release.parts() {
+            limiter.store.decide(&part.charges).await?;
+        }
+        Err(ENDED)
+    };
+    renewed.await.map_err(|error| handler.fail(error, span))
 }
 
 fn read_hold(

@@ -322,6 +322,18 @@ impl<S: Store> Limiter<S> {
         Ok(answer(&decision))
     }
 
+    /// Fails where [`decide`](Self::decide) would, before the store is asked.
+    ///
+    /// # Errors
+    /// [`NoDecision`] if the request is invalid or there are no rules.
+    pub fn check(&self, request: &Request) -> Result<(), NoDecision> {
+        let current = self.rulebook.current.load();
+        if !current.are_loaded {
+            return Err(NoDecision::NoRules);
+        }
+        Ok(Plan::default().refill(&current.rules, request, PlannedAt::from(0))?)
+    }
+
     /// Decides a request with settles. Each is a decision of its own, so that it is recorded whatever happens to the
     /// others.
     async fn decide_parts(&self, charges: &Charges) -> Result<Outcomes, StoreError> {

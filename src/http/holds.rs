@@ -9,7 +9,7 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, objects, text};
 use engine::wire::{RawDescriptor, RawRequest};
-use engine::{Entry, Hold, LONGEST_HOLD, RENEW_KEY, Store};
+use engine::{LONGEST_HOLD, Store};
 use http::{StatusCode, header};
 use rules::utc_text;
 use serde::Deserialize;
@@ -97,14 +97,8 @@ pub(super) async fn renew<S: Store + 'static>(
     request: Request,
 ) -> Result<Response, NoDecision> {
     let (read, origin, mut span) = opened(&handler, "POST /holds/renew", request).await;
-    let read = || {
-        let (mut request, _, id) = read?;
-        let hold = id.and_then(|id| Hold::read(&id, handler.limiter.clock.now_us())).ok_or(BAD_ID)?;
-        let entry = Entry { key: RENEW_KEY.to_owned(), value: hold.receipt.to_string() };
-        request.descriptors.iter_mut().for_each(|descriptor| descriptor.entries.push(entry.clone()));
-        Ok(request)
-    };
-    handler.decide(read, origin, &mut span).await
+    let read = read.and_then(|(request, _, id)| Ok((request, id.ok_or(BAD_ID)?)));
+    holds::renew(&handler, read, origin, &mut span).await
 }
 
 fn answered(status: StatusCode, fields: Map<String, Value>) -> Response {

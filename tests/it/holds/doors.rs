@@ -111,6 +111,20 @@ fn a_hold_without_a_limit_is_admitted_and_settled() {
     assert_eq!((status, &settled["result"]), (200, &json!("settled")));
 }
 
+/// A commit that cannot be planned leaves the hold open.
+#[test]
+fn a_refused_commit_can_be_corrected() {
+    let service = Plan::new(RULES).set("defaults.algorithm", "sliding_log").start();
+    let (_, reserved) = post(&service, "/holds", &hold(400, &json!({})));
+    let mut refused = hold(5, &json!({"id": reserved["id"]}));
+    refused["descriptors"][0]["limit"] = json!({"requestsPerUnit": 10_001, "unit": "YEAR"});
+    let (status, error) = post(&service, "/holds/commit", &refused);
+    assert_eq!(status, 400, "a log of 10,001 units: {error}");
+    let (status, settled) = post(&service, "/holds/commit", &hold(5, &json!({"id": reserved["id"]})));
+    assert_eq!((status, &settled["result"]), (200, &json!("settled")));
+    assert_eq!(service.left("llm", ("tenant", "acme")), 995);
+}
+
 /// With tokens and slots in one rule, an id renews and releases the slot, and settles the tokens.
 #[test]
 fn a_hold_takes_a_slot_until_it_is_committed() {
@@ -131,10 +145,17 @@ descriptors:
     assert_eq!(of_first("/holds/renew", 0).0, 200);
     assert_eq!(of_first("/holds/commit", 150).1["result"], "settled");
     assert_eq!(service.left("llm", ("tenant", "acme")), 850);
-    let (status, second) = post(&service, "/holds", &hold(850, &json!({})));
+    let ended = "Bad Request: the hold has ended or is committed, so its slots are not renewed\n";
+    assert_eq!(of_first("/holds/renew", 0), (400, json!(ended)), "a committed hold takes no slot again");
+    let (status, second) = post(&service, "/holds", &hold(400, &json!({})));
     assert_eq!(status, 200, "the slot is free: {second}");
-    let (status, lost) = of_first("/holds/renew", 0);
-    assert_eq!((status, &lost["overallCode"]), (429, &json!("OVER_LIMIT")), "the second has the slot");
+    let reset =
+        json!({"domain": "llm", "limit_name": "jobs", "descriptors": hold(0, &json!({}))["descriptors"]});
+    assert_eq!(send(service.admin_port(), "/counters/reset", &reset, None).status, 200);
+    let (status, third) = post(&service, "/holds", &hold(400, &json!({})));
+    assert_eq!(status, 200, "the reset has freed the slot: {third}");
+    let (status, lost) = post(&service, "/holds/renew", &hold(0, &json!({"id": second["id"]})));
+    assert_eq!((status, &lost["overallCode"]), (429, &json!("OVER_LIMIT")), "the third has the slot");
     let (status, error) = post(&service, "/holds/renew", &hold(0, &json!({"id": "abc"})));
     assert_eq!(status, 400, "{error}");
 }

@@ -137,6 +137,23 @@ fn a_commit_whose_counters_are_away_after_the_mark_is_lost_and_the_estimate_stay
     other.restart();
 }
 
+/// Redis may set the mark after the deadline, and a repeated commit then finds it.
+#[test]
+fn a_commit_whose_mark_is_not_answered_is_lost() {
+    let redis = Redis::start();
+    let service = plan(&redis).set("store.redis.timeout", "50ms").start();
+    let id = reserve(&service, "tenant", 60);
+    redis.signal("STOP");
+    let lost = commit(&service, "tenant", 100, &id);
+    assert_eq!((lost.status, json(&lost)), (503, json!({"result": "lost"})));
+    redis.signal("CONT");
+    wait::expect("Redis decides again", || {
+        let again = commit(&service, "tenant", 100, &id);
+        again.status == 200 && json(&again)["result"] == "already"
+    });
+    assert_eq!(service.left("llm", ("tenant", "acme")), 40);
+}
+
 #[test]
 fn a_service_killed_between_mark_and_settle_leaves_the_estimate() {
     let (main, other) = (Redis::start(), Redis::start());

@@ -71,6 +71,12 @@ impl Hold {
         mark.push(charge, |key| *key += &format!("{{|hold={}}}#hold", Base36(self.receipt.nonce)));
         Some(mark)
     }
+
+    /// Returns a peek on the mark, which is over after the commit; `None` after the hold's end.
+    pub fn peek(&self, now_us: u64) -> Option<Charges> {
+        let peek = |charge: &Charge| Charge { cost: Cost::PEEK, ..charge.clone() };
+        Some(self.mark(now_us)?.filter_map(|_, charge| Some(peek(charge))))
+    }
 }
 
 impl fmt::Display for Hold {

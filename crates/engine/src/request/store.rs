@@ -228,13 +228,15 @@ pub struct NoConnection {
     pub full: String,
     /// For public endpoints: without the address or the file.
     pub brief: String,
+    /// `true` if the connection was open, so that the store may have decided.
+    pub was_open: bool,
 }
 
 /// For a reason without an address.
 impl<T: Into<String>> From<T> for NoConnection {
     fn from(reason: T) -> Self {
         let full = reason.into();
-        Self { brief: full.clone(), full }
+        Self { brief: full.clone(), full, was_open: false }
     }
 }
 
@@ -308,6 +310,18 @@ impl StoreError {
             Self::Partial(partial) => partial.failure.root(),
             Self::Policy(cause) => cause.root(),
             _ => self,
+        }
+    }
+
+    /// `true` if the store has certainly not decided: the request was not sent, or refused unread.
+    pub fn is_unseen(&self) -> bool {
+        match self {
+            Self::Open(_) | Self::Overloaded | Self::Tls { .. } | Self::Forbidden(_) => true,
+            Self::Unreachable(reason) => !reason.was_open,
+            Self::Policy(cause) => cause.is_unseen(),
+            Self::Timeout | Self::Refused(_) | Self::ReadOnly(_) | Self::Malformed(_) | Self::Partial(_) => {
+                false
+            }
         }
     }
 

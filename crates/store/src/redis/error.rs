@@ -138,7 +138,7 @@ pub(crate) fn store_error(error: RedisError) -> StoreError {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
         ErrorKind::Io => match tls_alert(&error) {
             Some(reason) => StoreError::Tls { address: "the server".to_owned(), reason },
-            None => StoreError::Unreachable(error.to_string().into()),
+            None => StoreError::Unreachable(NoConnection { was_open: true, ..error.to_string().into() }),
         },
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
         ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreError::ReadOnly(server_message(&error)),
@@ -189,7 +189,7 @@ pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl 
     let place = place.to_string();
     move |error| {
         let brief = error.to_string();
-        StoreError::Unreachable(NoConnection { full: format!("{place}: {brief}"), brief })
+        StoreError::Unreachable(NoConnection { full: format!("{place}: {brief}"), brief, was_open: false })
     }
 }
 
@@ -200,7 +200,7 @@ impl From<OptionsError> for StoreError {
             OptionsError::PasswordFile(_) => "cannot use the password file",
             _ => "invalid connection settings",
         };
-        Self::Unreachable(NoConnection { full: error.to_string(), brief: brief.to_owned() })
+        Self::Unreachable(NoConnection { full: error.to_string(), brief: brief.to_owned(), was_open: false })
     }
 }
 
@@ -211,7 +211,8 @@ pub(crate) fn shut_down() -> StoreError {
 
 /// The error of requests whose task ended before answering them: it panicked, or its runtime ended.
 pub(crate) fn ended_without_answer() -> StoreError {
-    StoreError::Unreachable("the task of the request ended without an answer".into())
+    let reason = "the task of the request ended without an answer".into();
+    StoreError::Unreachable(NoConnection { was_open: true, ..reason })
 }
 
 /// Returns the error exactly as the server sent it, `READONLY You can't write ...`: operators search for it.

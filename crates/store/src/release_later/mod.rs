@@ -121,11 +121,10 @@ impl<S: Store> ReleaseLater<S> {
         let now = Instant::now();
         for (index, (key, charge)) in charges.iter().enumerate() {
             let (Kernel::Slots(kernel), Some(failure)) = (charge.kernel, failure(index)) else { continue };
-            let is_sent = !matches!(failure, StoreError::Open(_) | StoreError::Overloaded);
             let is_take = charge.cost.taken() > 0 && !charge.cost.is_renewal();
             let wait = match charge.cost.grant() {
                 Some(_) => RETRY,
-                None if is_take && is_sent => self.decided_within,
+                None if is_take && !failure.is_unseen() => self.decided_within,
                 None => continue,
             };
             let ends = now + Duration::from_micros(kernel.hold_us);

@@ -131,6 +131,11 @@ impl Decision {
         Self { overall, shadowed, plan, outcomes }
     }
 
+    /// The charges that release the slots which the request renewed.
+    pub fn renewed(&self) -> Charges {
+        self.plan.charges.filter_map(|_, charge| charge.cost.is_renewal().then(|| charge.release()))
+    }
+
     /// One status per descriptor, in order.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
         self.plan.descriptors.iter().map(|planned| match planned {
