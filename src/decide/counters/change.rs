@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::algorithm::Kernel;
 use engine::{Charge, Charges, Charging, Cost, Limit, Request, Reset, Role, Store};
 
 use super::CounterService;
@@ -42,6 +43,9 @@ pub enum ChangeError {
     /// No limit of the descriptor is counted: no rule matches, or the domain does not exist.
     #[error("no counted limit matches the descriptor")]
     NoCounter,
+    /// No limit is counted, because an exception or a limit of 0 blocks the descriptor.
+    #[error("a limit of 0 or an exception blocks the descriptor, so it has no counter to change")]
+    Blocked,
     /// The names of the counted limits.
     #[error("choose a limit by its name, one of: {}", .0.join(", "))]
     Choose(Vec<String>),
@@ -105,7 +109,9 @@ impl<S: Store + Reset> CounterService<S> {
     ) -> Result<(Charges, Vec<Arc<Limit>>), ChangeError> {
         let peeks = self.peeks(request)?;
         let limits = peeks.descriptors.iter().flatten();
-        let counted: Vec<_> = limits.filter_map(|applied| Some((applied.peek?, &applied.limit))).collect();
+        let with_peek = limits.filter_map(|applied| Some((applied.peek?, &applied.limit)));
+        let is_blocked = |peek: usize| matches!(peeks.charges.get(peek).1.kernel, Kernel::Blocked(_));
+        let (blocked, counted): (Vec<_>, Vec<_>) = with_peek.partition(|(peek, _)| is_blocked(*peek));
         let (mut charges, mut chosen) = (Charges::default(), Vec::new());
         for (peek, (key, charge)) in peeks.charges.iter().enumerate() {
             let is_chosen = |limit: &Limit| limit_name.is_none_or(|name| *name == *limit.label);
@@ -116,7 +122,8 @@ impl<S: Store + Reset> CounterService<S> {
             }
         }
         match (counted.is_empty(), chosen.is_empty()) {
-            (true, _) => Err(ChangeError::NoCounter),
+            (true, _) if blocked.is_empty() => Err(ChangeError::NoCounter),
+            (true, _) => Err(ChangeError::Blocked),
             (_, true) => Err(ChangeError::Choose(names(counted.into_iter().map(|(_, limit)| limit)))),
             _ => Ok((charges, chosen)),
         }

@@ -144,7 +144,7 @@ fn what_cannot_be_changed_is_refused_with_the_reason() {
         ),
         (
             &["set", "--used", "7", "off=x"],
-            "used may be at most 0 for the limit off, whose algorithm keeps no more".to_owned(),
+            "a limit of 0 or an exception blocks the descriptor, so it has no counter to change".to_owned(),
         ),
         (
             &["set", "--limit-name", "monthly", "--used", "4503599627370497", "customer=acme"],
@@ -176,6 +176,34 @@ fn what_cannot_be_changed_is_refused_with_the_reason() {
     assert_eq!(left(&service, "customer=acme"), with(&before, "monthly", 0));
     let log = service.log_with("counter changed through the admin port");
     assert!(!log.lines().any(|line| line.contains("counter changed") && line.contains("reason=")), "{log}");
+}
+
+#[test]
+fn no_command_changes_the_counter_of_a_blocked_value() {
+    let service = Ratelimitd::start(RULES);
+    shop(&service, &["set", "--limit-name", "monthly", "--used", "900", "customer=acme"]);
+    let row = |row: Value| json!({"reason": "INC-42", "rows": [row]});
+    let key = json!({"domain": "shop", "key": "customer", "value": "acme"});
+    let block = |more: Value| {
+        let mut columns = key.clone();
+        columns.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let answer = post(&service, "/exceptions/set", &row(columns), "");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    block(json!({"block": true}));
+    let reason = "a limit of 0 or an exception blocks the descriptor, so it has no counter to change";
+    for change in [&["set", "--used", "7"][..], &["add", "--units", "-7"], &["reset"]] {
+        let (code, text, error) = shop(&service, &[change, &["customer=acme"]].concat());
+        let expected = format!("ratelimitctl counters: {reason}\n");
+        assert_eq!((code, text.as_str(), error), (Some(2), "", expected), "{change:?}");
+    }
+    block(json!({"block": true, "limit_name": "burst"}));
+    let removed = post(&service, "/exceptions/remove", &json!({"reason": "INC-42", "rows": [key]}), "");
+    assert_eq!(removed.status, 200, "{removed:?}");
+    let (code, text, error) =
+        shop(&service, &["add", "--limit-name", "monthly", "--units", "50", "customer=acme"]);
+    assert_eq!(code, Some(0), "one blocked limit does not protect the others: {error}");
+    assert!(text.contains("950 used"), "{text}");
 }
 
 fn post(service: &Ratelimitd, path: &str, body: &Value, token: &str) -> http::Response {
