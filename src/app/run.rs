@@ -227,7 +227,12 @@ impl App {
         let check = self.check_map.as_ref().map(CheckMapWatcher::options);
         let token_file = self.settings.server.usage_token_file.clone();
         let access = AccessCheck::of_usage(token_file, self.metrics.tokens());
-        let usage = self.usage_endpoint(redis, Some(access));
+        let usage = UsageEndpoint {
+            access: Some(access),
+            rights: self.rights(),
+            failures: failures.clone(),
+            ..self.usage_endpoint(redis)
+        };
         let router = http::public_router(handler, usage, check, self.readiness.clone(), self.metrics.clone());
         HttpService { failures, rights: self.rights(), ..self.http_service(Port::Http, router, unfinished) }
     }
@@ -254,18 +259,15 @@ impl App {
         }
     }
 
-    fn usage_endpoint(
-        &self,
-        redis: Option<RedisStore>,
-        access: Option<AccessCheck>,
-    ) -> UsageEndpoint<AuthoritativeStore> {
-        let rights = if access.is_some() { self.rights() } else { Rights::default() };
+    /// For the admin port, which checks the caller itself.
+    fn usage_endpoint(&self, redis: Option<RedisStore>) -> UsageEndpoint<AuthoritativeStore> {
         UsageEndpoint {
             service: self.counter_service(redis),
             bounds: self.settings.server.bounds,
             max_message_bytes: self.settings.server.max_message_bytes,
-            access,
-            rights,
+            access: None,
+            rights: Rights::default(),
+            failures: None,
         }
     }
 
@@ -308,14 +310,7 @@ impl App {
             admin_endpoints(&self.rules, &self.exceptions, (live, fleet), &self.stores, self.tls.statuses());
         let access = self.settings.server.admin.access.clone();
         let access = AccessCheck::new(access, self.own_token.clone(), self.metrics.tokens());
-        http::admin_router(
-            endpoints,
-            counters,
-            self.usage_endpoint(redis, None),
-            console,
-            live.clone(),
-            access,
-        )
+        http::admin_router(endpoints, counters, self.usage_endpoint(redis), console, live.clone(), access)
     }
 }
 

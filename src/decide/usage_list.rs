@@ -21,7 +21,8 @@ use super::usage::LimitUsage;
 pub const MOST_LISTED: usize = 10_000;
 /// A call reads pages for this long, then answers with a cursor.
 const CALL: Duration = Duration::from_secs(1);
-/// The rest after a step, in durations of that step: a list uses at most a sixteenth of a core and of a server.
+/// The rest after a step, in durations of that step: a list uses at most a sixteenth of a core and of a server. No rest
+/// is longer than [`CALL`], because the caller waits.
 const REST: u32 = 15;
 /// Counters read with one call of the store.
 const READ_TOGETHER: usize = 16;
@@ -123,7 +124,7 @@ pub async fn list_usage<S: Store + Listing>(
         took_ms: 0,
     };
     let start = key_start(&request.domain);
-    let rest = async |step: Instant| tokio::time::sleep(step.elapsed() * REST).await;
+    let rest = async |step: Instant| tokio::time::sleep(CALL.min(step.elapsed() * REST)).await;
     loop {
         let step = Instant::now();
         let page = service.store.list(&start, list.cursor.as_deref()).await?;

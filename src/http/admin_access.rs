@@ -9,6 +9,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tls::FileError;
 
+use super::public::refusal;
 pub(crate) use crate::net::sending_page::SendingPage;
 use crate::net::token_file::TokenFile;
 
@@ -157,12 +158,7 @@ impl IntoResponse for AdminRefusal {
             Self::TokenFile(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
-        let mut response = (status, format!("{self}\n")).into_response();
-        if status == StatusCode::UNAUTHORIZED {
-            // Required by RFC 9110.
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        refusal(status, &self.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use engine::Store;
-use http::{StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 
 use super::check::{CheckOptions, Checks, check};
 use super::usage::{UsageEndpoint, usage_router};
@@ -121,8 +121,17 @@ async fn healthcheck(State(readiness): State<Readiness>) -> Response {
 impl IntoResponse for NoDecision {
     fn into_response(self) -> Response {
         let (status, text) = status_and_text(&self);
-        (status, format!("{text}\n")).into_response()
+        refusal(status, &text)
     }
+}
+
+/// A text. RFC 9110 requires that 401 names the scheme of the token.
+pub(super) fn refusal(status: StatusCode, text: &str) -> Response {
+    let mut response = (status, format!("{text}\n")).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
 }
 
 /// The HTTP status of each failed call, and its text.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Extension, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, FromRequest as _, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -15,10 +15,10 @@ use serde_json::json;
 
 use super::admin_access::{AdminRefusal, AdminRole};
 use super::admin_token::AccessCheck;
-use super::json::parse;
+use super::json::{parse, unread_body};
 use super::server::ClientAddress;
 use crate::decide::counters::CounterService;
-use crate::decide::{CertificateRights, NoDecision, Right, Rights};
+use crate::decide::{CertificateRights, Failures, NoDecision, Right, Rights};
 use crate::telemetry::metrics::RequestFailure;
 
 /// Descriptors in a call.
@@ -33,6 +33,8 @@ pub struct UsageEndpoint<S> {
     /// `None` if the port itself checks the caller.
     pub access: Option<AccessCheck>,
     pub rights: Rights,
+    /// Counts and logs failed calls. `None` on the admin port.
+    pub failures: Option<Failures>,
 }
 
 /// Returns the router of `/usage`.
@@ -60,7 +62,7 @@ async fn check_token<S: Store + 'static>(
     }
     Ok(match endpoint.rights.of(request.headers(), certificate).check(Right::Read) {
         Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => endpoint.failed(error).into_response(),
     })
 }
 
@@ -83,10 +85,24 @@ impl IntoResponse for NoAnswer {
 
 async fn usage<S: Store + 'static>(
     State(endpoint): State<Arc<UsageEndpoint<S>>>,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, NoAnswer> {
-    let usage = endpoint.usage(&body).await.map_err(NoAnswer)?;
+    let body = Bytes::from_request(request, &()).await;
+    let usage = match body.map_err(|rejection| unread_body(&rejection, endpoint.max_message_bytes)) {
+        Ok(body) => endpoint.usage(&body).await,
+        Err(error) => Err(error),
+    };
+    let usage = usage.map_err(|error| endpoint.failed(error))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], usage).into_response())
+}
+
+impl<S> UsageEndpoint<S> {
+    fn failed(&self, error: NoDecision) -> NoAnswer {
+        NoAnswer(match &self.failures {
+            Some(failures) => failures.record(error),
+            None => error,
+        })
+    }
 }
 
 impl<S: Store> UsageEndpoint<S> {

@@ -118,7 +118,7 @@ pub(super) fn read_list(
         let body = json!({"domain": domain, "rule": rule, "top": top, "cursor": list["cursor"]});
         let part = match admin.post("/usage/list", &body) {
             // The cursor stays valid.
-            Err(AdminCallError::Unavailable(_)) if failures < MOST_FAILURES => {
+            Err(AdminCallError::Unavailable(_) | AdminCallError::Timeout) if failures < MOST_FAILURES => {
                 failures += 1;
                 thread::sleep(AFTER_FAILURE);
                 continue;

@@ -137,9 +137,17 @@ fn a_token_of_json_may_do_what_its_lists_say() {
         [&answer["responses"][0]["overallCode"], &answer["responses"][1]["status"]],
         [&json!("OK"), &json!(403)]
     );
-    let metrics = crate::support::http::get(service.http_port(), "/metrics", &[]).expect("an answer");
-    assert_eq!(metrics.status, 200, "metrics and health need no token");
-    assert!(metrics.body.contains(r#"kind="unauthenticated""#), "{}", metrics.body);
+    let unauthenticated = || {
+        let metrics = crate::support::http::get(service.http_port(), "/metrics", &[]).expect("an answer");
+        assert_eq!(metrics.status, 200, "metrics and health need no token");
+        let name = r#"ratelimitd_request_errors_total{kind="unauthenticated",transport="http"} "#;
+        let line = metrics.body.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{}", metrics.body)).parse::<u64>().expect("a number")
+    };
+    let before = unauthenticated();
+    let guessed = send(service.http_port(), "/usage", &body(json!({})), Some("guess"));
+    assert_eq!((guessed.status, guessed.header("www-authenticate")), (401, Some("Bearer")));
+    assert_eq!(unauthenticated(), before + 1);
     // Read-only checks consume no units of a limit with `reserve`.
     let check = json_descriptor("llm", &json!({"hitsAddend": 0}));
     assert_eq!(post(&service, "/json", &check, Some("page")).0, 200);

@@ -274,6 +274,7 @@ impl Process {
             max_message_bytes: 1 << 20,
             access: None,
             rights: Rights::default(),
+            failures: None,
         };
         admin_router(Vec::new(), counters, usage, console, self.live.clone(), access)
     }
