@@ -56,15 +56,15 @@ impl LiveExceptions {
     fn is_sweep_due(&self) -> bool {
         let now_us = self.now_us();
         self.with_state(|state| {
-            state.swept.is_none_or(|(generation, due_us)| generation != state.generation || due_us <= now_us)
+            let is_due = |(generation, due_us)| generation != state.generation || due_us <= now_us;
+            state.table.is_before_sweep(now_us) || state.swept.is_none_or(is_due)
         })
     }
 
     /// Drops rows that are over. Redis refuses a drop if another instance was first.
     async fn forget(&self, over: Vec<RowPut>) -> Result<(), LiveError> {
-        let ids: Vec<String> = over.iter().map(|put| put.id.clone()).collect();
-        self.put(over).await?;
-        self.with_state(|state| ids.iter().for_each(|id| state.table.forget(id)));
+        self.put(over.clone()).await?;
+        self.with_state(|state| over.iter().for_each(|put| state.table.forget_dropped(put)));
         Ok(())
     }
 
@@ -144,10 +144,10 @@ impl LiveExceptions {
     fn sweep(&self) -> Vec<RowPut> {
         let now_us = self.now_us();
         self.with_state(|state| {
-            let was_empty = state.table.live().is_empty();
+            let (was_empty, went_back) = (state.table.live().is_empty(), state.table.is_before_sweep(now_us));
             let (over, due_us) = state.table.sweep(now_us);
             // Otherwise requests ignore them until the next change.
-            state.generation += u64::from(!was_empty && state.table.live().is_empty());
+            state.generation += u64::from(went_back || !was_empty && state.table.live().is_empty());
             state.swept = Some((state.generation, due_us));
             over
         })

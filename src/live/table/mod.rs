@@ -32,8 +32,10 @@ pub(super) struct LiveTable {
     rows: BTreeMap<Arc<str>, TableRow>,
     sum: u64,
     newest: u64,
-    /// The rows, without the ones that are over.
+    /// The rows, without the ones that were over at `swept_us`.
     live: LiveRows,
+    /// When they were last swept, microseconds since the epoch.
+    swept_us: u64,
     /// Rows that are not removed, and the automatic ones of these.
     present: usize,
     automatic: usize,
@@ -246,6 +248,14 @@ impl LiveTable {
         }
     }
 
+    /// Forgets a dropped row, unless it was written again since.
+    pub(super) fn forget_dropped(&mut self, put: &RowPut) {
+        let version = self.rows.get(put.id.as_str()).map(TableRow::version);
+        if matches!(put.kind, PutKind::Drop { version: dropped } if version == Some(dropped)) {
+            self.forget(&put.id);
+        }
+    }
+
     /// Drops rows that Redis does not store if they are over for as long as they are kept, or if `is_stale`. If a row
     /// ended just now, it stays, because another instance may store the row that it replaced. `stored`: the versions of
     /// all rows in Redis.
@@ -266,9 +276,22 @@ impl LiveTable {
         lost.map(|(_, row)| row.restored()).collect()
     }
 
+    /// `true` if the clock went back since the last sweep: rows that were over may be in force again.
+    pub(super) fn is_before_sweep(&self, now_us: u64) -> bool {
+        now_us < self.swept_us
+    }
+
     /// Removes rows that are over from the rows for requests. Returns what to drop now, the oldest first, and when the
     /// next row starts, ends or can be dropped.
     pub(super) fn sweep(&mut self, now_us: u64) -> (Vec<RowPut>, u64) {
+        if self.is_before_sweep(now_us) {
+            self.live = LiveRows::default();
+            self.rows
+                .values()
+                .filter_map(TableRow::row)
+                .for_each(|row| self.live.insert(Arc::clone(&row.row)));
+        }
+        self.swept_us = now_us;
         let is_crowded = self.automatic > MANY_AUTOMATIC;
         let (mut over, mut due_us) = (Vec::new(), u64::MAX);
         for (id, row) in &self.rows {

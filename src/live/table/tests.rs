@@ -381,3 +381,31 @@ fn rows_share_what_they_say_and_what_no_row_says_is_forgotten() {
     assert_eq!(table.live().len(), 2);
     assert!(table.terms.len() <= 2 * 2 + FEW_TERMS, "{}", table.terms.len());
 }
+
+#[test]
+fn a_dropped_row_that_was_written_again_stays() {
+    let mut table = LiveTable::default();
+    let ended = put("acme", 2, PutKind::Set { if_version: None }, Some(NOW_US + SECOND));
+    version_of(&table.put_all(&[ended], NOW_US));
+    let later_us = NOW_US + 2 * KEPT_US;
+    let (over, _) = table.sweep(later_us);
+    assert_eq!(over.len(), 1);
+    version_of(&table.put_all(&[set("acme", None)], later_us));
+    assert_eq!(table.put_all(&over, later_us), [PutResult::Newer]);
+    over.iter().for_each(|put| table.forget_dropped(put));
+    assert_eq!(table.live().len(), 1, "the new row");
+}
+
+#[test]
+fn rows_that_a_wrong_clock_ended_are_in_force_again() {
+    let mut table = LiveTable::default();
+    let rows = [("first", 30), ("second", 60)].map(|(value, minutes)| {
+        put(value, 2, PutKind::Set { if_version: None }, Some(NOW_US + minutes * 60 * SECOND))
+    });
+    table.put_all(&rows, NOW_US);
+    let mut rows_at = |minutes: u64| {
+        table.sweep(NOW_US + minutes * 60 * SECOND);
+        table.live().len()
+    };
+    assert_eq!([0, 40, 70, 40, 1].map(&mut rows_at), [2, 1, 0, 1, 2]);
+}
