@@ -245,11 +245,11 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
         if unanswered >= MOST_UNANSWERED {
             (known, unanswered) = (opened, 0);
         }
-        let ServerChanges { restarts, wrong_clocks } = stores.update_servers(servers);
+        let ServerChanges { restarts, has_new_server, wrong_clocks } = stores.update_servers(servers);
         for (address, difference) in wrong_clocks {
             tracing::warn!(address, difference, "Redis clock differs from the local clock");
         }
-        if !restarts.is_empty() {
+        if has_new_server || !restarts.is_empty() {
             stores.drop_leases();
         }
         for Restart { address, keys } in restarts {

@@ -58,6 +58,8 @@ pub(super) struct Restart {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerChanges {
     pub(super) restarts: Vec<Restart>,
+    /// `true` if a server took the place of another, as in a cluster's failover: it may lack the last charges.
+    pub(super) has_new_server: bool,
     /// Servers whose clock has started to differ from this machine's, each as address and difference.
     pub(super) wrong_clocks: Vec<(String, String)>,
 }
@@ -269,12 +271,12 @@ impl Stores {
 /// Compares the servers that have a new description with their last one: which were restarted, and whose clock was
 /// right.
 fn changes(before: &[ServerReport], now: &[ServerReport]) -> ServerChanges {
-    let mut changes = ServerChanges { restarts: Vec::new(), wrong_clocks: Vec::new() };
+    let mut changes = ServerChanges { restarts: Vec::new(), has_new_server: false, wrong_clocks: Vec::new() };
     for ServerReport { address, description } in now {
+        let Ok(current) = description else { continue };
         let known = before.iter().find(|known| known.address == *address);
-        let Some((known, current)) =
-            known.and_then(|known| known.description.as_ref().ok()).zip(description.as_ref().ok())
-        else {
+        let Some(known) = known.and_then(|known| known.description.as_ref().ok()) else {
+            changes.has_new_server |= !before.is_empty();
             continue;
         };
         if known.run_id.is_some() && current.run_id.is_some() && known.run_id != current.run_id {
@@ -313,6 +315,12 @@ mod tests {
         let same =
             [report("b", Some("2")), report("a", None), report("c", Some("3")), report("d", Some("1"))];
         assert_eq!(changes(&before, &same).restarts, []);
+        let has_new = |before: &[ServerReport], now: &[ServerReport]| changes(before, now).has_new_server;
+        assert!(
+            has_new(&before, &same) && !has_new(&[], &same),
+            "'d' is new in a failover, not at the start"
+        );
+        assert!(!has_new(&before, &before[..2]));
         let restarted = Restart { address: "b".to_owned(), keys: Some(3) };
         let now = [report("a", Some("1")), report("b", Some("1"))];
         assert_eq!(changes(&before, &now).restarts, [restarted]);
