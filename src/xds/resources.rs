@@ -6,8 +6,8 @@ use base::escaped;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
-use rules::RuleResource;
 use rules::yaml::Node;
+use rules::{RuleResource, shortened};
 use sha2::{Digest as _, Sha256};
 
 use super::pb::ratelimit::config::ratelimit::v3::{
@@ -63,7 +63,8 @@ fn decode(index: usize, resource: &Any) -> Resource {
         Err(format!("mismatched message type: got \"{found}\", want \"{TYPE_URL}\""))
     };
     let name = rules.as_ref().map_or("", |config| &config.name);
-    let name = if name.is_empty() { format!("resource {}", index + 1) } else { escaped(name.to_owned()) };
+    let name =
+        if name.is_empty() { format!("resource {}", index + 1) } else { shortened(escaped(name.to_owned())) };
     RuleResource { name: name.into(), rules }
 }
 

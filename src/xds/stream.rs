@@ -11,6 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
+use rules::shortened;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::client::Grpc;
@@ -193,10 +194,11 @@ impl<S: ResourceSink> Session<S> {
         match verdict {
             Verdict::Refused { reason, is_new } => {
                 self.meter.answered(XdsAnswer::Refused, now_us);
+                let due = self.pace.due(&version, now);
+                let version = shortened(version);
                 if is_new {
                     tracing::error!(version, error = %reason, "rejected xDS response; keeping current rules");
                 }
-                let due = self.pace.due(&version, now);
                 self.state.lock().refused = Some(Refusal { version, reason: reason.clone() });
                 Reply { request: self.subscription.refuse(nonce, &reason), due }
             }
@@ -290,7 +292,7 @@ impl<S: ResourceSink> Applier<S> {
         let loaded = if type_url == TYPE_URL {
             self.sink.replace(decode_all(resources))
         } else {
-            Err(format!("the answer is of type \"{}\"", escaped(type_url.to_owned())))
+            Err(format!("the answer is of type \"{}\"", shortened(escaped(type_url.to_owned()))))
         };
         match loaded {
             Ok(()) => {

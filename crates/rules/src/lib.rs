@@ -39,7 +39,7 @@ pub use load::{
     load_stream,
 };
 pub use nearest::nearest_name;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, shortened};
 pub use reload::Reloader;
 pub use show::{Description, derivation_text, describe, limit_text, rlconfig, schema};
 pub use source::RuleDirectory;

@@ -1,7 +1,7 @@
 //! Problems of rule files: severity, file, line, path in the document, reason.
 //!
 //! A file of the wrong kind has as many problems as lines, and each may quote the file. So both the number of problems
-//! kept per file and the length of a reason are bounded.
+//! kept per file and the length of their texts are bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use base::escaped;
 
 /// Problems listed per file. Further ones are only counted.
 const MAX_LISTED: usize = 100;
-/// Characters of a reason: enough for any message that quotes names of ordinary length.
-const MAX_REASON_CHARS: usize = 1_000;
+/// Characters of a reason or a path: enough for any message that quotes names of ordinary length.
+const MAX_TEXT_CHARS: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
@@ -72,7 +72,7 @@ impl Problem {
     }
 
     fn new(severity: Severity, mut location: Location, reason: String) -> Self {
-        location.path = escaped(location.path);
+        location.path = shortened(escaped(location.path));
         Self { severity, location, reason: shortened(escaped(reason)) }
     }
 
@@ -99,13 +99,14 @@ impl fmt::Display for Problem {
     }
 }
 
-fn shortened(mut reason: String) -> String {
-    if let Some((end, _)) = reason.char_indices().nth(MAX_REASON_CHARS) {
-        reason.truncate(end);
-        reason.push_str("...");
-        reason.shrink_to_fit();
+/// Returns the beginning of a text that others chose, for a message.
+pub fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
+        text.truncate(end);
+        text.push_str("...");
+        text.shrink_to_fit();
     }
-    reason
+    text
 }
 
 /// Collects problems in any order, and equal ones once.

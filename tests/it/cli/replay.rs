@@ -178,6 +178,8 @@ fn the_first_invalid_line_is_an_error_and_the_lines_before_it_are_answered() {
         (r#"{"t_us":1,"domain":"","descriptors":[{}]}"#, "line 3: rate limit domain must not be empty"),
         (r#"{"t_us":4503599627370496,"domain":"d","descriptors":[{}]}"#, "line 3: t_us is 4503599627370496"),
     ];
+    let long = " ".repeat((1 << 20) + 1);
+    let table = table.into_iter().chain([(long.as_str(), "line 3: longer than 1048576 bytes")]);
     for (bad, expected) in table {
         let output = command(&format!("{good}\n\n{bad}\n{good}\n"), &[]);
         assert_eq!(output.status.code(), Some(2), "{bad}");

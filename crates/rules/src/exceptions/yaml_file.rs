@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Read};
 use std::sync::Arc;
 
+use base::read_stream;
 use engine::{Effect, ExceptionKind, ExceptionRow, Glob, Multiplier, RowSource, RowTerms};
 
 use super::changes::row_identity;
@@ -12,6 +13,7 @@ use super::{Loader, MAX_FULL_ROWS};
 use crate::nearest::nearest_name;
 use crate::problem::Problems;
 use crate::read::{Entry, EntryReader, FileReport, Position, ScalarValue, type_and_text};
+use crate::source::MAX_EXCEPTION_BYTES;
 use crate::text::decode;
 use crate::yaml::{Content, Node, Scalar, YamlError, parse_list};
 
@@ -38,15 +40,14 @@ pub fn read_rows(name: &str, stream: impl Read) -> Result<Vec<ExceptionRow>, Pro
 
 /// Passes each element of the file's list to `on_row`.
 fn read_list(
-    mut stream: impl Read,
+    stream: impl Read,
     report: &mut FileReport,
     mut on_row: impl FnMut(Node, &mut FileReport) -> Result<(), YamlError>,
 ) {
-    let mut bytes = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut bytes) {
-        report.error(&Position::default(), format!("cannot read the file: {error}"));
-        return;
-    }
+    let bytes = match read_stream(stream, MAX_EXCEPTION_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) => return report.error(&Position::default(), format!("cannot read the file: {error}")),
+    };
     match decode(&bytes).and_then(|text| parse_list(&text, |node| on_row(node, report))) {
         Err(YamlError { line, reason }) => report.error(&Position::document(line), reason),
         Ok(document) => {

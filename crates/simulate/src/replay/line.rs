@@ -9,6 +9,8 @@ use engine::wire::{Bounds, RawDescriptor, RawRequest, RequestError};
 use engine::{Applied, Code, Decision, LimitResult, PlanError, Receipt, Request, Status};
 use serde::{Deserialize, Serialize};
 
+use crate::log::MAX_LINE_BYTES;
+
 /// Wider than for the network, because the operator chose the file.
 const BOUNDS: Bounds = Bounds { max_descriptors: 1_024, max_entries: 1_024, max_value_bytes: 1 << 20 };
 
@@ -17,6 +19,8 @@ pub enum LineError {
     /// Not the JSON of a recorded request.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+    #[error("longer than {MAX_LINE_BYTES} bytes")]
+    TooLong,
     #[error("t_us is {0}, but only times before the year 2112 can be decided exactly")]
     Time(u64),
     #[error(transparent)]

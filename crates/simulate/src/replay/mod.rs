@@ -7,10 +7,12 @@ mod line;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read as _, Write};
 use std::sync::Arc;
 
 use engine::{Charges, Code, Decision, Enforcement, Plan, RuleSet, Verdict};
+
+use crate::log::MAX_LINE_BYTES;
 
 pub use decider::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
 pub use line::{LineError, Recorded};
@@ -55,7 +57,8 @@ pub fn replay(
     let mut pending: Vec<PendingRequest> = Vec::with_capacity(CHUNK);
     loop {
         text.clear();
-        let read = requests.read_line(&mut text).map_err(ReplayError::Read)?;
+        let mut line = (&mut requests).take(MAX_LINE_BYTES as u64 + 1);
+        let read = line.read_line(&mut text).map_err(ReplayError::Read)?;
         if read > 0 {
             (number, bytes) = (number + 1, bytes + read as u64);
             match plan(rules, &text) {
@@ -79,6 +82,9 @@ pub fn replay(
 
 /// `None` for a blank line.
 fn plan(rules: &RuleSet, text: &str) -> Result<Option<PendingRequest>, LineError> {
+    if text.len() > MAX_LINE_BYTES {
+        return Err(LineError::TooLong);
+    }
     if text.trim().is_empty() {
         return Ok(None);
     }
