@@ -103,7 +103,7 @@ pub(crate) async fn commit<S: Store, A: for<'a> From<Answer<'a>>>(
     committed.map_err(|error| handler.fail(error, span))
 }
 
-/// Renews the slots of a hold.
+/// Renews a hold's slots.
 pub(crate) async fn renew<S: Store, A: for<'a> From<Answer<'a>>>(
     handler: &Handler<S>,
     read: Result<(RawRequest, String), NoDecision>,

@@ -99,7 +99,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Returns the beginning of a text that others chose, for a message.
+/// Shortens a foreign text for a message.
 pub fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
         text.truncate(end);

@@ -276,7 +276,7 @@ impl LiveTable {
         lost.map(|(_, row)| row.restored()).collect()
     }
 
-    /// `true` if the clock went back since the last sweep: rows that were over may be in force again.
+    /// `true` if the clock went back since the last sweep: rows that were over may apply again.
     pub(super) fn is_before_sweep(&self, now_us: u64) -> bool {
         now_us < self.swept_us
     }

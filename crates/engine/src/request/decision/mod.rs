@@ -131,7 +131,7 @@ impl Decision {
         Self { overall, shadowed, plan, outcomes }
     }
 
-    /// The charges that release the slots which the request renewed.
+    /// Charges to release the slots that the request renewed.
     pub fn renewed(&self) -> Charges {
         self.plan.charges.filter_map(|_, charge| charge.cost.is_renewal().then(|| charge.release()))
     }
