@@ -331,7 +331,7 @@ impl<S: Store> Limiter<S> {
         if !current.are_loaded {
             return Err(NoDecision::NoRules);
         }
-        Ok(Plan::default().refill(&current.rules, request, PlannedAt::from(0))?)
+        Ok(Plan::default().refill(&current.rules, request, self.clock.now_us())?)
     }
 
     /// Decides a request with settles. Each is a decision of its own, so that it is recorded whatever happens to the
