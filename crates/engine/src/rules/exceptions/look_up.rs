@@ -2,7 +2,6 @@
 //! so an entry with another key costs a comparison, and a domain without exceptions one branch.
 
 use std::io::Write as _;
-use std::iter;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
 use crate::limit::key::Entry;
+use crate::rules::secret::is_hidden_value;
 
 /// The exceptions, by domain of one rule set.
 #[derive(Clone, Debug)]
@@ -152,7 +152,10 @@ impl<'x> DomainLookUp<'x> {
         for (index, entry) in entries.iter().enumerate() {
             let of_key = keys.iter().find(|of_key| *of_key.key == *entry.key);
             let groups = live.iter().filter(|(key, _)| **key == *entry.key);
-            for value in iter::once(&*entry.value).chain(hash_of(index)) {
+            let hash = hash_of(index);
+            // Otherwise whoever has seen a hash could send it in place of the secret.
+            let clear = Some(&*entry.value).filter(|value| hash.is_none() || !is_hidden_value(value));
+            for value in clear.into_iter().chain(hash) {
                 if let Some(of_key) = of_key {
                     self.add_rows(&mut matched, of_key, (index, value));
                 }

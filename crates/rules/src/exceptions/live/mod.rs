@@ -112,7 +112,15 @@ impl LiveRow {
         };
         let mut report = FileReport::new(&"row".into());
         let row = read_columns(&columns, &mut report);
-        let row = row.ok_or_else(|| Problems::sorted(report.problems, &[]).to_string())?;
+        let mut row = row.ok_or_else(|| Problems::sorted(report.problems, &[]).to_string())?;
+        if origin.is_automatic() {
+            // The service stores the path of one rule, in which a star is a part of the rule's value.
+            let terms = Arc::make_mut(&mut row.terms);
+            terms.domain = Glob::Exact(terms.domain.text().to_owned());
+            if columns.get("path").is_some() {
+                terms.path = Glob::Exact(terms.path.text().to_owned());
+            }
+        }
         Ok(Self::new(ExceptionRow { until_us, ..row }, origin, version))
     }
 

@@ -1,6 +1,6 @@
 //! A row is the same after it was written as JSON and read again, and problems name the row's place.
 
-use engine::{Effect, Multiplier, RowValue};
+use engine::{Effect, ExceptionRow, Glob, Multiplier, RowTerms, RowValue};
 use proptest::prelude::*;
 
 use serde_json::json;
@@ -192,5 +192,22 @@ proptest! {
         let mut report = FileReport::new(&"row".into());
         let columns = read_columns(&Value::Object(row.columns()), &mut report);
         prop_assert_eq!(columns.map(|columns| LiveRow::new(columns, origin, version)), Some(row));
+    }
+}
+
+#[test]
+fn an_automatic_row_is_for_the_rule_whose_path_has_a_star() {
+    let row = read(&with(&json!({"block": true, "path": "tenant.path_/v1/*"}))).expect("a good row");
+    let terms = RowTerms { path: Glob::Exact("tenant.path_/v1/*".to_owned()), ..(*row.row.terms).clone() };
+    let row = ExceptionRow { terms: terms.into(), ..(*row.row).clone() };
+    for (origin, others) in [(Origin::Penalty, false), (Origin::Feedback, false), (Origin::Operator, true)] {
+        let row = LiveRow::new(row.clone(), origin, 0);
+        let stored = LiveRow::from_stored(&row.stored(), 0, None).expect("a good row");
+        assert_eq!(stored.id(), row.id());
+        let path = &stored.row.terms.path;
+        assert_eq!(
+            (path.matches("tenant.path_/v1/*"), path.matches("tenant.path_/v1/status")),
+            (true, others)
+        );
     }
 }

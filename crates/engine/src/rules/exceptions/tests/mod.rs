@@ -366,5 +366,6 @@ fn a_row_finds_a_secret_value_by_the_value_and_by_its_hash() {
         assert_eq!(limits(&rules, pairs), "600", "{value}");
         let plan = Plan::new(&rules, &request(vec![descriptor(pairs)]), 0).expect("a plan");
         assert!(!plan.charges.keys().any(|key| key.contains("sk-1")), "{:?}", plan.charges);
+        assert_eq!(limits(&rules, &[("api_key", &hash)]), "60", "the hash does not stand for the secret");
     }
 }
