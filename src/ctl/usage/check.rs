@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use base::clock::{Clock as _, SystemClock};
-use base::{escaped, with_commas};
+use base::{escaped, escaped_json, with_commas};
 use clap::Args;
 use engine::Booking;
 use ratelimitd::cli::output::{end, fail, print, print_error};
 use ratelimitd::ledger::{Line, QUARTER_S};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::now::{entries_text, number, read_list, rows_of};
 use super::read::LedgerReader;
@@ -49,7 +49,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// Name of the limit, or path of its rule, as in the ledger
+    /// Name of the limit as in the ledger: without a name, the path of its rule
     #[arg(long, value_name = "NAME")]
     rule: String,
 
@@ -69,10 +69,14 @@ struct Sums {
     unattributed: Booking,
 }
 
-struct Counter {
-    used: u64,
-    /// Seconds since the epoch.
-    window: (u64, u64),
+/// The limit's counters in the current window.
+struct Counters {
+    /// By their entries.
+    used: BTreeMap<String, u64>,
+    /// Seconds since the epoch; `None` without a counter.
+    window: Option<(u64, u64)>,
+    /// Counters of the limit that were not read.
+    left_out: u64,
 }
 
 /// The ledger does not explain this counter.
@@ -90,27 +94,28 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
     match args.differences(&mut reader) {
         Err(error) => fail(COMMAND, error, FAILED),
         Ok(_) if reader.lines == 0 => fail(COMMAND, "no line of a ledger was read", FAILED),
-        Ok((compared, differences)) => {
+        Ok((counters, differences)) => {
             let problems = reader.problems();
             problems.iter().for_each(print_error);
-            let is_whole = problems.is_empty() && differences.is_empty();
+            if counters.left_out > 0 {
+                print_error(format!("{} counters are not compared", with_commas(counters.left_out)));
+            }
+            let is_whole = problems.is_empty() && differences.is_empty() && counters.left_out == 0;
             let code = if is_whole { ExitCode::SUCCESS } else { DIFFERS.into() };
             let show = if args.admin.json { json_text } else { text };
-            end(print(&show(compared, &differences)), code)
+            end(print(&show(counters.used.len(), &differences)), code)
         }
     }
 }
 
 impl CheckArgs {
-    /// Returns the number of counters that were compared, and the differences.
-    fn differences(&self, reader: &mut LedgerReader) -> Result<(usize, Vec<Difference>), AdminCallError> {
+    /// Returns the counters that were compared, and the differences.
+    fn differences(&self, reader: &mut LedgerReader) -> Result<(Counters, Vec<Difference>), AdminCallError> {
         let quarter_s = SystemClock.now_us() / 1_000_000 / QUARTER_S * QUARTER_S;
         // All counters of a limit share their window, which contains this quarter.
-        let window = self.counters()?.into_values().map(|counter| counter.window).next();
-        let window = window.unwrap_or((quarter_s, u64::MAX));
+        let window = self.counters(None)?.window.unwrap_or((quarter_s, u64::MAX));
         let before = self.sums(reader, window);
-        let mut counters = self.counters()?;
-        counters.retain(|_, counter| counter.window == window);
+        let counters = self.counters(Some(window))?;
         let mut found = differences(&counters, &before, &before);
         let wait = (Duration::from_secs(reader.interval_s()) + WRITE_TIME) / READS;
         for _ in 0..READS {
@@ -121,23 +126,31 @@ impl CheckArgs {
             *reader = LedgerReader::default();
             found = differences(&counters, &before, &self.sums(reader, window));
         }
-        Ok((counters.len(), found))
+        Ok((counters, found))
     }
 
-    /// The limit's counters, by their entries.
-    fn counters(&self) -> Result<BTreeMap<String, Counter>, AdminCallError> {
+    /// The limit's counters in this window, or in the first one's.
+    fn counters(&self, mut window: Option<(u64, u64)>) -> Result<Counters, AdminCallError> {
         let list = read_list(&self.admin, &self.domain, &self.rule, MOST)?;
-        let counters = rows_of(&list["counters"]);
-        let left_out = number(&list["seen"]).saturating_sub(counters.len() as u64) + number(&list["unknown"]);
-        if left_out > 0 {
-            print_error(format!("{} counters are not compared", with_commas(left_out)));
+        let (rows, unknown) = (rows_of(&list["counters"]), number(&list["unknown"]));
+        if let Some(other) = rows.iter().find(|row| row["name"] != *self.rule) {
+            let reason = format!("--rule must be a limit's name in the ledger, such as {}", other["name"]);
+            return Err(AdminCallError::Refused(reason));
         }
-        let counter = |row: &Value| {
+        let mut used = BTreeMap::new();
+        for row in &rows {
             let second = |field: &str| Some(micros(row[field].as_str()?)? / 1_000_000);
-            let window = (second("window_start")?, second("window_end")?);
-            Some((entries_text(row), Counter { used: number(&row["used"]), window }))
-        };
-        Ok(counters.iter().filter(|row| row["name"] == *self.rule).filter_map(counter).collect())
+            let Some(of_row) = second("window_start").zip(second("window_end")) else {
+                return Err(AdminCallError::Refused("the limit has no fixed window".to_owned()));
+            };
+            if *window.get_or_insert(of_row) == of_row {
+                used.insert(entries_text(row), number(&row["used"]));
+            }
+        }
+        // A list that is not full lacks no counter, but may have seen one twice.
+        let is_full = rows.len() >= MOST as usize;
+        let more = if is_full { number(&list["seen"]).saturating_sub(rows.len() as u64) } else { 0 };
+        Ok(Counters { used, window, left_out: more + unknown })
     }
 
     fn sums(&self, reader: &mut LedgerReader, (start_s, end_s): (u64, u64)) -> Sums {
@@ -159,8 +172,10 @@ impl CheckArgs {
 }
 
 /// Compares counters with the ledger before and after they were read. Sums only grow.
-fn differences(counters: &BTreeMap<String, Counter>, before: &Sums, after: &Sums) -> Vec<Difference> {
-    let keys: BTreeSet<&String> = counters.keys().chain(before.keys.keys()).collect();
+/// If counters were left out, nobody can tell which ones the ledger's further keys belong to.
+fn differences(counters: &Counters, before: &Sums, after: &Sums) -> Vec<Difference> {
+    let further = before.keys.keys().filter(|_| counters.left_out == 0);
+    let keys: BTreeSet<&String> = counters.used.keys().chain(further).collect();
     let difference = |key: &String| {
         let of_key = |sums: &Sums| sums.keys.get(key).copied().unwrap_or_default();
         let (first, last, other) = (of_key(before), of_key(after), after.unattributed);
@@ -168,7 +183,7 @@ fn differences(counters: &BTreeMap<String, Counter>, before: &Sums, after: &Sums
         let least = first.units.saturating_sub(back + unknown);
         let most =
             (last.units + other.units + last.policy + other.policy + unknown).saturating_sub(first.back);
-        let used = counters.get(key).map_or(0, |counter| counter.used);
+        let used = counters.used.get(key).copied().unwrap_or(0);
         (!(least..=most).contains(&used)).then(|| Difference { key: key.clone(), used, least, most })
     };
     keys.into_iter().filter_map(difference).collect()
@@ -194,5 +209,8 @@ fn json_text(compared: usize, differences: &[Difference]) -> String {
     let differences = differences.iter().map(|Difference { key, used, least, most }| {
         json!({"counter": key, "used": used, "ledger_least": least, "ledger_most": most})
     });
-    format!("{:#}\n", json!({"compared": compared, "differences": differences.collect::<Vec<_>>()}))
+    escaped_json(format!(
+        "{:#}\n",
+        json!({"compared": compared, "differences": differences.collect::<Vec<_>>()})
+    ))
 }

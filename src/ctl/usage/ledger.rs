@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use base::{escaped, with_commas};
+use base::{escaped, escaped_json, with_commas};
 use clap::Args;
 use engine::Booking;
 use ratelimitd::cli::output::{end, fail, print, print_error};
@@ -127,5 +127,5 @@ fn json(titles: &[String], row: &Row) -> String {
     object.extend(titles.iter().cloned().zip(row.columns.iter().cloned().map(Value::from)));
     object.extend(numbers(row).map(|(name, number)| (name.to_owned(), number.into())));
     object.insert("of".to_owned(), row.of().into());
-    format!("{}\n", Value::Object(object))
+    escaped_json(format!("{}\n", Value::Object(object)))
 }

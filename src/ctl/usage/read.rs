@@ -13,6 +13,8 @@ use simulate::log::Input;
 
 /// Far more than the longest line.
 const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Lines of a file that are named because they cannot be read.
+const MOST_UNREAD: u64 = 100;
 /// Lines whose numbers share a set of bits.
 const CHUNK: u64 = 1 << 16;
 
@@ -117,17 +119,24 @@ impl LedgerReader {
         let input = Input::open(path, &std::sync::Arc::default()).map_err(|error| error.cause)?;
         let modified_s = fs::metadata(path).and_then(|found| found.modified()).map_or(0, seconds);
         let mut stream = BufReader::with_capacity(1 << 16, input.stream);
-        let (mut text, mut number) = (Vec::new(), 0);
+        let (mut text, mut number, mut unread) = (Vec::new(), 0, 0_u64);
         loop {
             text.clear();
             if stream.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut text)? == 0 {
+                if unread > MOST_UNREAD {
+                    let further = unread - MOST_UNREAD;
+                    self.problems.push(format!("{}: and {further} more such lines", path.display()));
+                }
                 return Ok(());
             }
             number += 1;
             let line = serde_json::from_slice::<Line<'_>>(&text);
             let Some(line) = line.ok().filter(|_| text.ends_with(b"\n")) else {
                 let what = if text.ends_with(b"\n") { "no line of a ledger" } else { "cut off" };
-                self.problems.push(format!("{}:{number}: {what}", path.display()));
+                unread += 1;
+                if unread <= MOST_UNREAD {
+                    self.problems.push(format!("{}:{number}: {what}", path.display()));
+                }
                 continue;
             };
             if self.add_line(&line, modified_s) && line.sums() != Booking::default() {

@@ -121,6 +121,11 @@ fn check_ledger(admin_port: u16, token: &str, directory: &Path) {
         let path = path.to_str().expect("UTF-8");
         usage(&["check", "--domain", "d", "--rule", "daily", "--admin", &admin, "--token-file", token, path])
     };
+    let path = directory.to_str().expect("UTF-8");
+    let by_path =
+        usage(&["check", "--domain", "d", "--rule", "d.k", "--admin", &admin, "--token-file", token, path]);
+    let reason = "ratelimitctl usage check: --rule must be a limit's name in the ledger, such as \"daily\"\n";
+    assert_eq!(by_path, (Some(2), String::new(), reason.to_owned()));
     let equal = "counters compared: 1, differences: 0\n";
     assert_eq!(check(directory), (Some(0), equal.to_owned(), String::new()));
     let other = NamedTempFile::new().expect("a file");
