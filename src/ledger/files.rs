@@ -20,7 +20,7 @@ pub(super) struct LedgerFiles {
     process: String,
     open: Option<OpenFile>,
     /// Finished, and to be compressed.
-    finished: Option<PathBuf>,
+    finished: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct OpenFile {
 
 impl LedgerFiles {
     pub(super) fn new(directory: PathBuf, process: String) -> Self {
-        Self { directory, process, open: None, finished: None }
+        Self { directory, process, open: None, finished: Vec::new() }
     }
 
     /// `true` if the next write begins a file: at the start, after midnight UTC, after 256 MiB, and if the open file is
@@ -44,7 +44,7 @@ impl LedgerFiles {
         let is_full = open.day != now_us / DAY_US || open.len >= MAX_FILE_BYTES;
         let is_there = open.is_there();
         if is_full && is_there {
-            self.finished = Some(open.path.clone());
+            self.finished.push(open.path.clone());
         }
         if is_full || !is_there {
             self.open = None;
@@ -73,9 +73,15 @@ impl LedgerFiles {
         self.open.as_ref().map_or(Ok(()), |open| open.file.set_modified(time(now_us)))
     }
 
-    /// Compresses the finished file.
+    /// Compresses the finished files. After an error, the next call tries again.
     pub(super) fn compress(&mut self) -> io::Result<()> {
-        self.finished.take().map_or(Ok(()), |path| compress(&path))
+        while let Some(path) = self.finished.last() {
+            match compress(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.finished.pop(),
+            };
+        }
+        Ok(())
     }
 
     /// Removes files last written before `oldest_us`, and the oldest above `max_bytes`. Returns the latter.
@@ -145,11 +151,18 @@ fn compress(path: &Path) -> io::Result<()> {
         PathBuf::from(name)
     });
     let target = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    let mut encoder = GzEncoder::new(target, Compression::default());
-    io::copy(&mut BufReader::new(source), &mut encoder)?;
-    let target = encoder.finish()?;
-    target.set_modified(modified)?;
-    target.sync_all()?;
-    fs::rename(&partial, &whole)?;
+    let write = || {
+        let mut encoder = GzEncoder::new(target, Compression::default());
+        io::copy(&mut BufReader::new(source), &mut encoder)?;
+        let target = encoder.finish()?;
+        target.set_modified(modified)?;
+        target.sync_all()?;
+        fs::rename(&partial, &whole)
+    };
+    if let Err(error) = write() {
+        // On a full disk, its bytes are needed. The first error says what is wrong.
+        drop(fs::remove_file(&partial));
+        return Err(error);
+    }
     fs::remove_file(path)
 }

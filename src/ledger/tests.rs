@@ -257,6 +257,13 @@ fn a_day_is_a_file_and_a_finished_one_is_compressed() {
     process.writer.write(false);
     clock.set(T0 + 15 * MINUTE_US);
     process.book(0, 0, "x", 2, T0 + 15 * MINUTE_US);
+    // Stands for a full disk.
+    let partial = format!("usage-20261130T235000Z-{}.jsonl.gz.partial", process.name());
+    let partial = directory.path().join(partial);
+    fs::create_dir(&partial).expect("a directory");
+    process.writer.write(false);
+    assert!(files(directory.path()).iter().all(|file| file.extension().is_some_and(|end| end != "gz")));
+    fs::remove_dir(&partial).expect("an empty directory");
     process.writer.write(false);
     let found = files(directory.path());
     let names: Vec<_> =

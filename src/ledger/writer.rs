@@ -249,15 +249,17 @@ impl LedgerWriter {
         let Some(files) = &mut self.files else { return };
         let keep_us = self.options.keep.map(|keep| u64::try_from(keep.as_micros()).unwrap_or(u64::MAX));
         let oldest_us = now_us.saturating_sub(keep_us.unwrap_or(u64::MAX));
-        match files.compress().and_then(|()| files.remove_old(oldest_us, self.options.max_bytes)) {
-            Ok(removed) => removed.iter().for_each(|file| {
-                let file = file.display();
-                tracing::warn!(%file, "the usage ledger is larger than ledger.max_bytes; removed its oldest file");
-            }),
-            Err(error) if self.unremoved.count().is_some() => {
-                tracing::warn!(%error, "cannot compress or remove files of the usage ledger");
-            }
-            Err(_) => {}
+        // Old files go even if the disk is full, so that nothing can be compressed.
+        let compressed = files.compress();
+        let removed = files.remove_old(oldest_us, self.options.max_bytes);
+        for file in removed.iter().flatten() {
+            let file = file.display();
+            tracing::warn!(%file, "the usage ledger is larger than ledger.max_bytes; removed its oldest file");
+        }
+        if let Some(error) = compressed.err().or(removed.err())
+            && self.unremoved.count().is_some()
+        {
+            tracing::warn!(%error, "cannot compress or remove files of the usage ledger");
         }
     }
 }
