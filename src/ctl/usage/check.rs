@@ -49,7 +49,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// Name of the limit as in the ledger: without a name, the path of its rule
+    /// The limit's name in the ledger: its own, or else its rule's path
     #[arg(long, value_name = "NAME")]
     rule: String,
 
@@ -147,7 +147,7 @@ impl CheckArgs {
                 used.insert(entries_text(row), number(&row["used"]));
             }
         }
-        // A list that is not full lacks no counter, but may have seen one twice.
+        // If the list is not full, it lacks no counter, and one may be counted twice.
         let is_full = rows.len() >= MOST as usize;
         let more = if is_full { number(&list["seen"]).saturating_sub(rows.len() as u64) } else { 0 };
         Ok(Counters { used, window, left_out: more + unknown })
@@ -172,7 +172,7 @@ impl CheckArgs {
 }
 
 /// Compares counters with the ledger before and after they were read. Sums only grow.
-/// If counters were left out, nobody can tell which ones the ledger's further keys belong to.
+/// If counters were left out, the ledger's further keys are not compared.
 fn differences(counters: &Counters, before: &Sums, after: &Sums) -> Vec<Difference> {
     let further = before.keys.keys().filter(|_| counters.left_out == 0);
     let keys: BTreeSet<&String> = counters.used.keys().chain(further).collect();

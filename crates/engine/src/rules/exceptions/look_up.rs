@@ -153,7 +153,7 @@ impl<'x> DomainLookUp<'x> {
             let of_key = keys.iter().find(|of_key| *of_key.key == *entry.key);
             let groups = live.iter().filter(|(key, _)| **key == *entry.key);
             let hash = hash_of(index);
-            // Otherwise whoever has seen a hash could send it in place of the secret.
+            // Otherwise a hash could be sent instead of the secret.
             let clear = Some(&*entry.value).filter(|value| hash.is_none() || !is_hidden_value(value));
             for value in clear.into_iter().chain(hash) {
                 if let Some(of_key) = of_key {

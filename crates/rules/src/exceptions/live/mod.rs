@@ -114,7 +114,7 @@ impl LiveRow {
         let row = read_columns(&columns, &mut report);
         let mut row = row.ok_or_else(|| Problems::sorted(report.problems, &[]).to_string())?;
         if origin.is_automatic() {
-            // The service stores the path of one rule, in which a star is a part of the rule's value.
+            // Here a star is a part of one rule's path.
             let terms = Arc::make_mut(&mut row.terms);
             terms.domain = Glob::Exact(terms.domain.text().to_owned());
             if columns.get("path").is_some() {
