@@ -183,11 +183,21 @@ fn row() -> impl Strategy<Value = ExceptionRow> {
 
 proptest! {
     #[test]
-    fn a_row_is_the_same_after_it_was_written_and_read(row in row(), origin in 0..Origin::COUNT, version in 1..1_u64 << 52) {
+    fn a_row_is_the_same_after_it_was_written_and_read(mut row in row(), origin in 0..Origin::COUNT, version in 1..1_u64 << 52) {
         let origin = Origin::all().nth(origin).expect("an origin");
+        if origin.is_automatic() {
+            let terms = Arc::make_mut(&mut row.terms);
+            terms.domain = Glob::Exact(terms.domain.text().to_owned());
+            if terms.path != Glob::Any {
+                terms.path = Glob::Exact(terms.path.text().to_owned());
+            }
+        }
         let row = LiveRow::new(row, origin, version);
         let stored = LiveRow::from_stored(&row.stored(), version, row.row.until_us);
         prop_assert_eq!(stored.as_ref(), Ok(&row), "{}", row.stored());
+        if origin.is_automatic() {
+            return Ok(());
+        }
         // The columns are the same as in a file.
         let mut report = FileReport::new(&"row".into());
         let columns = read_columns(&Value::Object(row.columns()), &mut report);
