@@ -96,7 +96,8 @@ async fn two_thousand_reservations_at_once_never_exceed_the_budget_and_are_commi
     let committed: Vec<_> = committed.buffer_unordered(400).collect().await;
     let count = |result| committed.iter().filter(|(_, answer)| answer["result"] == result).count();
     assert_eq!((count("settled"), count("already")), (100, 100));
-    assert_eq!(services[0].left("llm", ("tenant", "acme")), 100);
+    // If the other instance settled every hold, this one repeats its denial for a second.
+    wait::expect("all units are back", || services[0].left("llm", ("tenant", "acme")) == 100);
 }
 
 #[test]
@@ -110,8 +111,12 @@ fn a_hold_outlives_the_service_and_redis() {
     assert_eq!(service.left("llm", ("tenant", "acme")), 90);
     let id = reserve(&service, "tenant", 60);
     redis.stop();
-    let away = commit(&service, "tenant", 10, &id);
-    assert_eq!((away.status, away.header("retry-after")), (503, Some("1")), "{away:?}");
+    // The first commit may be lost, on the connection that breaks.
+    wait::expect("no connection", || {
+        let away = commit(&service, "tenant", 10, &id);
+        assert_eq!(away.status, 503, "{away:?}");
+        away.header("retry-after") == Some("1")
+    });
     redis.restart();
     wait::expect("Redis decides again", || {
         let answer = commit(&service, "tenant", 10, &id);
