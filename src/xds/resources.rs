@@ -169,6 +169,12 @@ mod tests {
     }
 
     #[test]
+    fn a_long_name_is_shortened() {
+        let decoded = decode(0, &any(&RateLimitConfig { name: "n".repeat(1 << 20), ..Default::default() }));
+        assert!(decoded.name.len() < 1_100, "{}", decoded.name.len());
+    }
+
+    #[test]
     fn every_unit_is_known_and_others_are_named_by_their_number() {
         let units = (0..9).map(|number| unit(number).parse::<Unit>().map_err(|_| unit(number)));
         let named = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];

@@ -188,7 +188,7 @@ pub enum StoreError {
     /// The deadline of the decision passed.
     #[error("the store did not answer in time")]
     Timeout,
-    /// No connection: the store does not accept one, the password file is unreadable, or the store is closed.
+    /// No connection: the store does not accept one, it broke, the password file is unreadable, or the store is closed.
     #[error("cannot reach the store: {}", .0.full)]
     Unreachable(NoConnection),
     /// The TLS handshake failed because one side rejected the other's certificate. An outage has other errors.
