@@ -223,16 +223,20 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
     }
 }
 
-/// Reads the servers' descriptions again once a minute, and when there are new connections to them. Logs which ones
-/// were restarted or failed over to a replica, and whose clock now differs from this machine's. Never returns.
+/// Reads the servers' descriptions again once a minute, and when servers or connections are new. Logs which ones were
+/// restarted or failed over to a replica, and whose clock now differs from this machine's. Never returns.
 async fn watch_servers(redis: &RedisStore, stores: &Stores) {
     let mut ticks = ticks(LOOK_INTERVAL);
-    let (mut known, mut unanswered, mut looks) = (redis.connections_opened(), 0, 0);
+    let connected = || {
+        let names: Vec<_> = redis.nodes().into_iter().map(|(name, _)| name).collect();
+        (redis.connections_opened(), names)
+    };
+    let (mut known, mut unanswered, mut looks) = (connected(), 0, 0);
     loop {
         ticks.tick().await;
-        let opened = redis.connections_opened();
+        let now = connected();
         looks += 1;
-        if known == opened && looks < LOOKS_FOR_CLOCKS {
+        if known == now && looks < LOOKS_FOR_CLOCKS {
             continue;
         }
         looks = 0;
@@ -243,7 +247,7 @@ async fn watch_servers(redis: &RedisStore, stores: &Stores) {
         };
         unanswered = if servers.iter().any(is_later) { unanswered + 1 } else { MOST_UNANSWERED };
         if unanswered >= MOST_UNANSWERED {
-            (known, unanswered) = (opened, 0);
+            (known, unanswered) = (now, 0);
         }
         let ServerChanges { restarts, has_new_server, wrong_clocks } = stores.update_servers(servers);
         for (address, difference) in wrong_clocks {

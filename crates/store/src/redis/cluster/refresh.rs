@@ -1,5 +1,4 @@
-//! Keeps the slot map up to date: loads it at startup, on request, and for a while after a request. Asks one node at a
-//! time.
+//! Keeps the slot map up to date: loads it at startup, on request, and at intervals. Asks one node at a time.
 
 use std::convert::Infallible;
 use std::sync::Arc;

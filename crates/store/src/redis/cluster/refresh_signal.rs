@@ -12,6 +12,8 @@ use crate::redis::address::Address;
 const POLL_FOR: Duration = Duration::from_secs(30);
 /// Interval between these polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval between the other polls: without calls, nothing else reports a failover.
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Refresh requests, made by calls that got an error or a redirect.
 #[derive(Default)]
@@ -50,12 +52,9 @@ impl RefreshSignal {
 
     /// Waits for a request or the next poll. Returns `true` for a request.
     pub(super) async fn next(&self) -> bool {
-        let is_polling = self.state.lock().last_request.is_some_and(|last| last.elapsed() < POLL_FOR);
-        if is_polling {
-            return timeout(jittered(POLL_INTERVAL), self.requested.notified()).await.is_ok();
-        }
-        self.requested.notified().await;
-        true
+        let is_recent = self.state.lock().last_request.is_some_and(|last| last.elapsed() < POLL_FOR);
+        let interval = if is_recent { POLL_INTERVAL } else { IDLE_INTERVAL };
+        timeout(jittered(interval), self.requested.notified()).await.is_ok()
     }
 }
 
@@ -69,17 +68,20 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_request_the_slot_map_is_polled_for_a_while() {
+    async fn the_slot_map_is_polled_and_more_often_after_a_request() {
         let signal = RefreshSignal::default();
         signal.request();
         assert!(signal.next().await, "the request itself");
         let requested = Instant::now();
         let mut polls = 0;
-        while timeout(3 * POLL_INTERVAL, signal.next()).await == Ok(false) {
+        while requested.elapsed() < POLL_FOR {
+            assert!(!signal.next().await, "a poll");
             polls += 1;
         }
         assert!((12..=20).contains(&polls), "{polls} polls of about 2 s in 30 s");
-        assert!(requested.elapsed() < POLL_FOR + 5 * POLL_INTERVAL, "polls end: {:?}", requested.elapsed());
+        let rare = Instant::now();
+        assert!(!signal.next().await, "a poll without requests");
+        assert!(rare.elapsed() > 3 * POLL_INTERVAL, "{:?}", rare.elapsed());
         signal.request();
         assert!(signal.next().await);
     }
