@@ -147,9 +147,10 @@ impl Charges {
             return None;
         }
         earlier.cost = earlier.cost.plus(charge.cost);
-        if charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid {
-            // A check and a charge of a limit with `reserve`: the check can deny, so their sum can.
-            (earlier.charging, earlier.role) = (charge.charging, charge.role);
+        let is_check = charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid;
+        if is_check || earlier.role.never_denies() && !charge.role.never_denies() {
+            // If one of them can deny, so can their sum: a check (`reserve`), or a charge without shadow mode.
+            (earlier.charging, earlier.role) = (Charging::Prepaid, charge.role);
             self.count_group(charge.role);
         }
         Some(index)

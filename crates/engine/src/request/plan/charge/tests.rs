@@ -82,11 +82,12 @@ type Merged<'k> = (&'k str, Role, i64);
 fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
     let settle = postpaid(Cost::refund(0), Role::Settle);
     let take = |units| charge(five(), Cost::take(units), Role::Enforce);
+    let shadow = charge(five(), Cost::take(1), Role::Shadow);
     let booked = postpaid(Cost::take(2), Role::Booked);
     let quota = |group| charge(five(), Cost::take(1), Role::Quota(group));
     let six = charge(Kernel::FixedWindow(FixedWindow::new(6, 1_000_000)), Cost::take(1), Role::Enforce);
     // Charges on one counter, and the keys, roles and units that they become.
-    let table: [(&[&Charge], &[Merged<'_>]); 7] = [
+    let table: [(&[&Charge], &[Merged<'_>]); 10] = [
         (&[&take(4), &settle, &take(3)], &[("k", Role::Enforce, 7), ("k", Role::Settle, 0)]),
         (
             &[&settle, &take(4), &settle],
@@ -115,6 +116,10 @@ fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
             &[("k", Role::Settle, 0), ("k", Role::Enforce, 1), ("k/5", Role::Enforce, 2)],
         ),
         (&[&quota(0), &quota(1)], &[("k", Role::Quota(0), 2)]),
+        // If one of them can deny, their sum can.
+        (&[&shadow, &take(1)], &[("k", Role::Enforce, 2)]),
+        (&[&shadow, &quota(1)], &[("k", Role::Quota(1), 2)]),
+        (&[&take(1), &shadow], &[("k", Role::Enforce, 2)]),
     ];
     for (all, expected) in table {
         let charges = pushed(&all.iter().map(|&charge| ("k", charge)).collect::<Vec<_>>());
