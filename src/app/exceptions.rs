@@ -50,16 +50,17 @@ pub(super) struct ExceptionsStatus {
 pub(super) struct ConfirmedAt(Arc<AtomicU64>);
 
 impl ConfirmedAt {
+    /// Reads how many seconds ago that was, or how old the process is, if there was no match yet.
     pub(super) fn read_age(self) -> PulledStats<u64> {
-        Arc::new(move || self.age_seconds())
+        let start_us = SystemClock.now_us();
+        Arc::new(move || {
+            let since_us = self.0.load(Ordering::Relaxed).max(start_us);
+            SystemClock.now_us().saturating_sub(since_us) / 1_000_000
+        })
     }
 
     pub(super) fn shared(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0)
-    }
-
-    pub(super) fn age_seconds(&self) -> u64 {
-        SystemClock.now_us().saturating_sub(self.0.load(Ordering::Relaxed)) / 1_000_000
     }
 }
 

@@ -296,8 +296,9 @@ impl<S: Store> Limiter<S> {
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }
+            let is_unlimited = plan.unlimited().next().is_some();
             let decision = Decision::merge(plan, Outcomes::default(), self.enforcement);
-            if decision.reports().is_empty() {
+            if decision.reports().is_empty() && !is_unlimited {
                 self.count_without_limit(&current, request);
             } else {
                 current.meters.record(&decision, &self.denied, (&self.ledger, &self.notices));

@@ -2,6 +2,7 @@
 //! others are their output. `...` matches any text within a line and, alone on a line, any lines. A `sh` block
 //! needs docker, a compiler or a terminal: only the make targets and files that it names are checked.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -255,6 +256,13 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     words.filter(is_metric).filter(|word| !["ratelimitd_pause", "ratelimitd_receipt"].contains(word))
 }
 
+/// Labels of our own metrics, in braces after a name.
+fn labels_in(page: &str) -> BTreeSet<&str> {
+    let families = page.split("`ratelimitd_").skip(1).filter_map(|rest| rest.split('`').next());
+    let labels = families.filter_map(|family| family.split_once('{')).flat_map(|(_, labels)| words(labels));
+    labels.filter(|label| !label.is_empty()).collect()
+}
+
 /// The paths of a certificate and its key.
 fn certificate_in(folder: &Path) -> [String; 2] {
     let made = rcgen::generate_simple_self_signed(vec!["ratelimit.local".to_owned()]).expect("a certificate");
@@ -275,7 +283,12 @@ fn every_metric_is_documented_and_exists() {
     let exceptions = folder.path().join("exceptions.csv");
     std::fs::write(&exceptions, "domain,key,value,tier\n").expect("room for a file");
     let exceptions = exceptions.to_str().expect("a path of a temporary file is text");
+    let metrics = read("docs/metrics.md");
+    // Tags named like labels.
+    let tags = labels_in(&metrics).iter().map(|label| format!("{label}:tag")).collect::<Vec<_>>().join(",");
+    let tags = ("RATELIMITD__METRICS__EXTRA_TAGS", tags.as_str());
     let service = Service::start(&[
+        tags,
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
         ("RATELIMITD__STORE__REDIS__PER_SECOND__URL", "redis+unix:///nowhere/redis.sock"),
@@ -285,11 +298,11 @@ fn every_metric_is_documented_and_exists() {
         ("RATELIMITD__EXCEPTIONS__PATH", exceptions),
     ]);
     // The settings file names rule files, and two sources of rules are refused.
-    let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);
+    let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1"), tags]);
     let ledger = folder.path().join("usage");
     let ledger = ledger.to_str().expect("a path of a temporary file is text");
     let traced =
-        [("RATELIMITD__TRACES__ENDPOINT", "http://localhost:1"), ("RATELIMITD__LEDGER__PATH", ledger)];
+        [("RATELIMITD__TRACES__ENDPOINT", "http://localhost:1"), ("RATELIMITD__LEDGER__PATH", ledger), tags];
     let traced = Service::start_with(&["serve"], &traced);
     let rules = folder.path().join("rules");
     std::fs::create_dir(&rules).expect("a new folder");
@@ -298,11 +311,15 @@ fn every_metric_is_documented_and_exists() {
     let text = format!("domain: d\ndescriptors: [{{ key: k, rate_limit: {limit} }}]\n");
     std::fs::write(rules.join("rules.yaml"), text).expect("room for a file");
     let rules = rules.to_str().expect("a path of a temporary file is text");
-    let paused = Service::start_with(&["serve"], &[("RATELIMITD__RULES__PATH", rules)]);
+    let paused = Service::start_with(&["serve"], &[("RATELIMITD__RULES__PATH", rules), tags]);
     let services = [&service, &by_xds, &traced, &paused];
     let exposed: String = services.map(|service| service.get("/metrics")).concat();
     let families = || exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-    let metrics = read("docs/metrics.md");
+    for series in exposed.lines().filter(|line| !line.starts_with('#')) {
+        let names: Vec<_> = series.split("=\"").filter_map(|name| name.rsplit(['{', ',']).next()).collect();
+        let distinct: BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "{series}");
+    }
     let missing: Vec<_> = families().filter(|name| !words(&metrics).any(|known| known == *name)).collect();
     assert!(missing.is_empty(), "docs/metrics.md does not document {missing:?}");
     for page in PAGES {

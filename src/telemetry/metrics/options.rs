@@ -77,7 +77,7 @@ impl Default for MetricsOptions {
 pub struct ExtraTags(Vec<(String, String)>);
 
 /// Labels that metrics already have.
-const TAKEN: [&str; 20] = [
+const TAKEN: [&str; 24] = [
     "domain",
     "key1",
     "key2",
@@ -98,6 +98,10 @@ const TAKEN: [&str; 20] = [
     "version",
     "file",
     "source",
+    "op",
+    "digest",
+    "event",
+    "place",
 ];
 
 impl ExtraTags {

@@ -1,5 +1,7 @@
 //! Metrics of `penalty` and `feedback`. Only denied requests, reports and the task that acts on them count here.
 
+use std::collections::{HashMap, HashSet};
+
 use engine::{PauseCause, PauseEvent, RuleSet};
 use prometheus::core::Collector as _;
 use prometheus::proto::MetricFamily;
@@ -33,9 +35,20 @@ impl PauseMeter {
         })
     }
 
-    /// Creates the series of these rules, so that the first event is an increase.
+    /// Creates the series of these rules, so that the first event is an increase, and ends other series.
     pub(super) fn bind(&self, rules: &RuleSet) {
         let limits = rules.rules().iter().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
+        let kept: HashSet<_> = limits.clone().map(|(rule, limit)| (&*rule.domain, &*limit.label)).collect();
+        for counters in [&self.offences, &self.bans, &self.reports] {
+            for series in counters.collect().iter().flat_map(MetricFamily::get_metric) {
+                let labels: HashMap<_, _> =
+                    series.get_label().iter().map(|label| (label.name(), label.value())).collect();
+                if !kept.contains(&(labels["domain"], labels["rule"])) {
+                    // Fails only for series that do not exist.
+                    let _ = counters.remove(&labels);
+                }
+            }
+        }
         for (rule, limit) in limits {
             let labels = [&*rule.domain, &*limit.label];
             if limit.spec.penalty.is_some() {
