@@ -40,6 +40,8 @@ struct Shutdown {
     grpc: CancellationToken,
     /// Stops the rest once the gRPC port is closed, so that the health endpoints answer until then.
     rest: CancellationToken,
+    /// Ends the tasks behind the queues of requests, after the last request.
+    queues: CancellationToken,
     /// Ends the export of metrics and traces after the last answer, so that every request is included.
     exporters: CancellationToken,
 }
@@ -91,20 +93,26 @@ impl App {
             OptionFuture::from(port.map(|port| http::serve(port, service, shutdown.rest.clone())))
         };
         let send_statsd = OptionFuture::from(statsd.map(|statsd| statsd.run(shutdown.exporters.clone())));
-        let serve_rest = async {
+        let serve_http_ports = async {
             tokio::join!(
                 serve_http(Some(ports.http), public),
                 serve_http(ports.admin, admin),
                 serve_http(ports.metrics, metrics),
+            );
+            shutdown.queues.cancel();
+        };
+        let serve_rest = async {
+            tokio::join!(
+                serve_http_ports,
                 // Boxed: many watchers, whose states would fill a small stack.
                 Box::pin(background.run(&shutdown.rest)),
-                shutdown.rest.run_until_cancelled(act_on_pauses),
-                notifier.run(&shutdown.rest),
+                shutdown.queues.run_until_cancelled(act_on_pauses),
+                notifier.run(&shutdown.queues),
             );
             store_closed.await;
             shutdown.exporters.cancel();
         };
-        let send_traces = traces.map(|traces| traces.run(shutdown.exporters.clone(), settings.server.drain));
+        let send_traces = traces.map(|traces| traces.run(shutdown.exporters.clone()));
         let serve_rest = async {
             tokio::join!(serve_rest, send_statsd, OptionFuture::from(send_traces));
             Ok(())

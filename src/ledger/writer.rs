@@ -4,11 +4,14 @@
 //! A numbered line keeps its number and its text until it is written, so a reader recognizes a second copy.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use base::log_throttle::LogThrottle;
 use engine::BookingMode;
@@ -20,6 +23,8 @@ use super::line::{Begin, Line, entries_of};
 use super::{LedgerOptions, LedgerOutput};
 
 const MAX_HOST_BYTES: usize = 63;
+/// The process waits this long for the last lines, so that a hanging file system does not keep it alive.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Writes a line for [`LedgerOutput::Log`].
 type LogLine = Box<dyn Fn(&[u8]) + Send>;
@@ -28,7 +33,9 @@ type LogLine = Box<dyn Fn(&[u8]) + Send>;
 #[derive(Debug)]
 pub struct LedgerThread {
     must_stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
+    /// Fails as soon as the thread is gone.
+    ended: Receiver<Infallible>,
 }
 
 impl LedgerThread {
@@ -41,6 +48,7 @@ impl LedgerThread {
     ) -> io::Result<Self> {
         let must_stop = Arc::<AtomicBool>::default();
         let stop = Arc::clone(&must_stop);
+        let (ends, ended) = mpsc::channel();
         let mut writer = LedgerWriter::new(ledger, options, Box::new(log));
         let thread = thread::Builder::new().name("ledger".to_owned()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
@@ -48,18 +56,18 @@ impl LedgerThread {
                 thread::park_timeout(writer.options.interval);
             }
             writer.write(true);
+            drop(ends);
         })?;
-        Ok(Self { must_stop, thread: Some(thread) })
+        Ok(Self { must_stop, thread: thread.thread().clone(), ended })
     }
 }
 
 impl Drop for LedgerThread {
     fn drop(&mut self) {
         self.must_stop.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else { return };
-        thread.thread().unpark();
-        if thread.join().is_err() {
-            tracing::error!("the thread of the usage ledger panicked");
+        self.thread.unpark();
+        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(END_WITHIN) {
+            tracing::error!(within = ?END_WITHIN, "the disk of the usage ledger hangs: its last lines are lost");
         }
     }
 }

@@ -30,6 +30,8 @@ use crate::telemetry::metrics::TraceMeter;
 const BATCH: usize = 512;
 /// How long the first span of a batch waits for more.
 const GATHER_FOR: Duration = Duration::from_millis(200);
+/// What is queued when the process ends is sent for this long.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 /// Pause after the first error; each further one doubles it, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
@@ -90,8 +92,8 @@ impl Traces {
         Ok((tracer, traces))
     }
 
-    /// Sends until `stop`, and then the rest, within `flush_within`.
-    pub async fn run(mut self, stop: CancellationToken, flush_within: Duration) {
+    /// Sends until `stop`, and then the rest, within 2 s.
+    pub async fn run(mut self, stop: CancellationToken) {
         let mut batch = Vec::new();
         while let Some(received) = stop.run_until_cancelled(self.spans.recv_many(&mut batch, BATCH)).await {
             if received < BATCH {
@@ -103,14 +105,14 @@ impl Traces {
             let is_sent = async {
                 tokio::select! {
                     () = self.send(std::mem::take(&mut batch), deadline) => true,
-                    () = async { stop.cancelled().await; sleep(flush_within / 2).await } => false,
+                    () = async { stop.cancelled().await; sleep(FLUSH_WITHIN / 2).await } => false,
                 }
             };
             if !is_sent.await {
                 break;
             }
         }
-        let until = Instant::now() + flush_within / 2;
+        let until = Instant::now() + FLUSH_WITHIN / 2;
         loop {
             self.fill(&mut batch);
             if batch.is_empty() {
