@@ -62,7 +62,6 @@ pub enum HeaderStyle {
     /// Limit, remaining units and reset of one limit, as in envoyproxy/ratelimit.
     EnvoyRatelimit,
     /// `RateLimit-Policy` and `RateLimit` of the IETF drafts 08 to 11.
-    #[strum(serialize = "ietf", serialize = "ietf_08")]
     Ietf,
 }
 

@@ -212,8 +212,10 @@ fn names_of_clients() -> Parser<Vec<ClientName>> {
 
 /// The URL of a page for browsers; empty: none.
 fn web_page() -> Parser<String> {
-    Parser::new("a URL that begins with https:// or http://, or nothing", |text| {
-        let is_page = Url::parse(text).is_ok_and(|url| ["http", "https"].contains(&url.scheme()));
+    Parser::new("a URL that begins with https:// or http:// and contains no password, or nothing", |text| {
+        let is_page = Url::parse(text).is_ok_and(|url| {
+            ["http", "https"].contains(&url.scheme()) && url.username().is_empty() && url.password().is_none()
+        });
         (text.is_empty() || is_page).then(|| text.to_owned())
     })
 }

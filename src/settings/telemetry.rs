@@ -31,8 +31,8 @@ pub struct Metrics {
 impl Metrics {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
         let path = Parser::new("a path that begins with a slash", |text| {
-            // Braces have a meaning in the router's paths.
-            let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}?#%".contains(&byte));
+            // Braces, colons and stars are special in the router's paths.
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}:*?#%".contains(&byte));
             (text.starts_with('/') && is_plain).then(|| text.to_owned())
         });
         let tags = "name:value pairs with commas between them, or nothing";
