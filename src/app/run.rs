@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use base::clock::SystemClock;
 use engine::Enforcement;
-use futures_util::future::OptionFuture;
+use futures_util::future::{OptionFuture, join_all};
 use store::redis::RedisStore;
 use tokio_util::sync::CancellationToken;
 
@@ -89,21 +89,11 @@ impl App {
             shutdown.rest.cancel();
             served.map_err(AppError::from)
         };
-        let serve_http = |port: Option<PortListener>, service| {
-            OptionFuture::from(port.map(|port| http::serve(port, service, shutdown.rest.clone())))
-        };
+        let http_ports = [(Some(ports.http), public), (ports.admin, admin), (ports.metrics, metrics)];
         let send_statsd = OptionFuture::from(statsd.map(|statsd| statsd.run(shutdown.exporters.clone())));
-        let serve_http_ports = async {
-            tokio::join!(
-                serve_http(Some(ports.http), public),
-                serve_http(ports.admin, admin),
-                serve_http(ports.metrics, metrics),
-            );
-            shutdown.queues.cancel();
-        };
         let serve_rest = async {
             tokio::join!(
-                serve_http_ports,
+                serve_http(http_ports, &shutdown),
                 // Boxed: many watchers, whose states would fill a small stack.
                 Box::pin(background.run(&shutdown.rest)),
                 shutdown.queues.run_until_cancelled(act_on_pauses),
@@ -352,6 +342,13 @@ fn log_serving(addresses: &Addresses, settings: &Settings, bounds: PortBounds) {
         %rules,
         "serving"
     );
+}
+
+/// Serves these ports, and then ends the queues of their requests.
+async fn serve_http(ports: [(Option<PortListener>, HttpService); 3], shutdown: &Shutdown) {
+    let open = ports.into_iter().filter_map(|(port, service)| Some((port?, service)));
+    join_all(open.map(|(port, service)| http::serve(port, service, shutdown.rest.clone()))).await;
+    shutdown.queues.cancel();
 }
 
 /// Reports not ready and waits, so that callers can move to other instances while this one still answers.
