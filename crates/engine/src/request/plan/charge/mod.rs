@@ -150,7 +150,10 @@ impl Charges {
         let is_check = charge.charging == Charging::Prepaid && earlier.charging == Charging::Postpaid;
         if is_check || earlier.role.never_denies() && !charge.role.never_denies() {
             // If one of them can deny, so can their sum: a check (`reserve`), or a charge without shadow mode.
-            (earlier.charging, earlier.role) = (Charging::Prepaid, charge.role);
+            earlier.role = charge.role;
+            if is_check {
+                earlier.charging = charge.charging;
+            }
             self.count_group(charge.role);
         }
         Some(index)

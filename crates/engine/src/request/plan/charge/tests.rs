@@ -129,6 +129,16 @@ fn prepaid_costs_on_one_counter_are_added_whatever_stands_between_them() {
     }
 }
 
+/// A peek of a descriptor in shadow mode, and one that can deny.
+#[test]
+fn postpaid_peeks_of_one_counter_stay_postpaid_when_they_are_merged() {
+    let peek = |role| postpaid(Cost::PEEK, role);
+    let charges = pushed(&[("k", &peek(Role::Shadow)), ("k", &peek(Role::Enforce))]);
+    assert_eq!(charges.len(), 1);
+    let Charge { charging, role, .. } = *charges.charge(0);
+    assert_eq!((charging, role), (Charging::Postpaid, Role::Enforce));
+}
+
 #[test]
 fn a_settle_does_not_leave_the_counter_as_it_is_after_the_request() {
     let take = charge(five(), Cost::take(1), Role::Enforce);
