@@ -30,7 +30,7 @@ pub struct Metrics {
 
 impl Metrics {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        let path = Parser::new("a path that begins with a slash", |text| {
+        let path = Parser::new("a path that begins with a slash, without any of {}:*?#%", |text| {
             // Braces, colons and stars are special in the router's paths.
             let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}:*?#%".contains(&byte));
             (text.starts_with('/') && is_plain).then(|| text.to_owned())

@@ -173,6 +173,20 @@ fn a_file_that_cannot_be_used_is_named() {
 }
 
 #[test]
+fn paths_of_a_router_and_addresses_with_passwords_are_refused() {
+    let refused = [
+        ("RATELIMITD__METRICS__PATH", "/:x"),
+        ("RATELIMITD__METRICS__PATH", "/*x"),
+        ("RATELIMITD__SERVER__ADMIN__DASHBOARD_URL", "https://me:secret@grafana.example/"),
+        ("RATELIMITD__SERVER__ADMIN__DASHBOARD_URL", "https://me@grafana.example/"),
+    ];
+    for variable in refused {
+        assert_eq!(problems(with(&[variable])).len(), 1, "{variable:?}");
+    }
+    assert!(with(&[("RATELIMITD__SERVER__ADMIN__DASHBOARD_URL", "https://grafana.example/d/1")]).is_ok());
+}
+
+#[test]
 fn durations_and_numbers_outside_their_range_are_refused() {
     let cases = [
         // (variable, in range, out of range)

@@ -4,7 +4,8 @@ use ::rules::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load_s
 use base::clock::{Clock, ManualClock};
 use engine::wire::{Bounds, RawDescriptor, RawRequest};
 use engine::{
-    Applied, Code, Decision, Defaults, Enforcement, Entry, PAUSE_KEY, RetryAfter, SettleResult, ValueHashing,
+    Applied, Code, Decision, Defaults, Enforcement, Entry, PAUSE_KEY, RetryAfter, RuleSet, SettleResult,
+    ValueHashing,
 };
 use serde_json::json;
 use store::memory::{MemoryOptions, MemoryStore};
@@ -263,6 +264,16 @@ async fn a_caller_pauses_a_value_and_only_a_later_end_counts() {
         0,
         "a report is no request without a limit"
     );
+}
+
+#[tokio::test]
+async fn series_end_with_their_rule() {
+    let story = Story::new(PENALTY);
+    let counted = || story.metrics.render().expect("the metrics").matches("ratelimitd_bans_total{").count();
+    assert_eq!(counted(), 1);
+    let rules = RuleSet::compile(&[], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("no rules");
+    drop(story.limiter.rulebook.replace(rules));
+    assert_eq!(counted(), 0);
 }
 
 #[tokio::test]

@@ -200,6 +200,7 @@ async fn series_exist_from_the_first_request_until_the_rule_is_gone() {
     limiter.decide(&request("free", 1), |_| ()).await.expect("memory answers");
     assert_eq!(outcome(&metrics, "edge.goes", "ok"), None, "no request has met it");
     assert_eq!(outcome(&metrics, "edge.free", "ok"), None, "an unlimited rule is not counted");
+    assert_eq!(value(&metrics, "ratelimitd_unlimited_requests_total"), Some(0), "nor is it a missing rule");
     // So that the first denial and the first answer by policy are an increase.
     assert_eq!(outcome(&metrics, "edge.stays", "over_limit"), Some(0));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.stays"}"#;
