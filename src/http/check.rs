@@ -83,7 +83,7 @@ impl From<ValueFault> for NoDecision {
     fn from(fault: ValueFault) -> Self {
         match fault {
             ValueFault::DotSegment => Self::malformed(fault),
-            _ => Self::Quoting { text: "cost: expected a whole number", cause: fault.to_string().into() },
+            _ => Self::Quoting { text: "cost: expected a number", cause: fault.to_string().into() },
         }
     }
 }

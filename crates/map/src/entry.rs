@@ -86,17 +86,26 @@ impl Step {
                     network => Cow::Owned(network.to_string()),
                 })
             }
-            Self::Lowercase => Some(if value.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                Cow::Owned(value.to_ascii_lowercase())
-            } else {
-                value
-            }),
+            Self::Lowercase => Some(lowercase(value)),
             Self::Templates(templates) => {
                 let matching = templates.iter().find(|template| template.matches(&value));
                 Some(matching.map_or(value, |template| Cow::Borrowed(template.text.as_str())))
             }
         }
     }
+}
+
+fn lowercase(value: Cow<'_, str>) -> Cow<'_, str> {
+    if value.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Cow::Owned(value.to_ascii_lowercase());
+    }
+    value
+}
+
+/// Normalizes a host: in lower case, without port and final dot. `None` if nothing is left.
+pub(crate) fn one_host(host: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    let name = part(host, |host| Some(without_port(host).trim_end_matches('.')));
+    name.filter(|name| !name.is_empty()).map(lowercase)
 }
 
 /// A part of a value, borrowed if the value is.

@@ -43,14 +43,17 @@ pub(crate) enum Expression {
     Not(Box<Self>),
     /// The field passes the test with this string.
     Text(FieldIndex, TextTest, String),
-    /// The field is a whole number within these bounds, or begins with one.
+    /// The field is a number within these bounds.
     Number(FieldIndex, NumberBounds),
     /// The line has the field.
     Present(FieldIndex),
 }
 
 /// The lowest and highest number for which a comparison holds.
-pub(crate) type NumberBounds = (Bound<u64>, Bound<u64>);
+pub(crate) type NumberBounds = (Bound<Number>, Bound<Number>);
+
+/// The whole part, and whether decimals make the number larger: conditions compare with whole numbers.
+pub(crate) type Number = (u64, bool);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextTest {
@@ -93,7 +96,7 @@ impl Expression {
                 .iter()
                 .any(|line| line[field.0].as_deref().is_some_and(|value| test.holds(value, text)) == wanted),
             Self::Number(field, bounds) => readings.iter().any(|line| {
-                let value = line[field.0].as_deref().and_then(whole_number);
+                let value = line[field.0].as_deref().and_then(number);
                 value.is_some_and(|value| bounds.contains(&value)) == wanted
             }),
             Self::Present(field) => readings.iter().any(|line| line[field.0].is_some() == wanted),
@@ -123,10 +126,12 @@ impl TextTest {
     }
 }
 
-/// A whole number; the decimals of `12.5` are cut off.
-pub(crate) fn whole_number(text: &str) -> Option<u64> {
-    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
-    whole.parse().ok()
+/// `12`, or with decimals, `12.5`.
+pub(crate) fn number(text: &str) -> Option<Number> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let is_decimal = !decimals.is_empty() && decimals.bytes().all(|digit| digit.is_ascii_digit());
+    let whole = whole.parse().ok().filter(|_| is_decimal)?;
+    Some((whole, decimals.bytes().any(|digit| digit != b'0')))
 }
 
 #[cfg(test)]
@@ -147,7 +152,7 @@ mod tests {
             8 => (prop::sample::select(&TESTS[..]), "[/ab]{0,3}")
                 .prop_map(move |(test, text)| Expression::Text(field, test, text)),
             1 => (0..3_u64).prop_map(move |number| {
-                Expression::Number(field, (Bound::Unbounded, Bound::Excluded(number)))
+                Expression::Number(field, (Bound::Unbounded, Bound::Excluded((number, false))))
             }),
             1 => Just(Expression::Present(field)),
         ];

@@ -112,7 +112,8 @@ impl Parser<'_> {
 
 /// The numbers for which a comparison with `value` holds; `None` if it does not compare numbers.
 fn number_bounds(operator: &str, value: &Token) -> Option<NumberBounds> {
-    let Token::Number(number) = *value else { return None };
+    let Token::Number(whole) = *value else { return None };
+    let number = (whole, false);
     Some(match operator {
         "==" => (Included(number), Included(number)),
         "<" => (Unbounded, Excluded(number)),
@@ -199,6 +200,7 @@ mod tests {
                 "flags" => Some(Cow::Borrowed("RL,UF")),
                 "path" => Some(Cow::Borrowed("/api/v1")),
                 "time" => Some(Cow::Borrowed("1.75")),
+                "address" => Some(Cow::Borrowed("10.0.0.1")),
                 _ => None,
             })
             .collect();
@@ -224,8 +226,9 @@ mod tests {
             ("missing != 1", true),
             ("missing != abc", true),
             ("missing exists or code exists", true),
-            ("time > 1", false),
-            ("time >= 1", true),
+            ("time > 1 and time >= 1 and time < 2 and time <= 2", true),
+            ("time == 1 or time <= 1 or time >= 2", false),
+            ("address >= 10", false),
             ("path > 1", false),
         ];
         for (text, expected) in table {

@@ -6,9 +6,8 @@ pub enum RequestField {
     Method,
     /// The path with its query.
     Path,
-    /// The host with its port, if the client sent one.
+    /// With or without a port, which maps drop.
     Host,
-    HostWithoutPort,
     /// The address of the proxy's client.
     ClientAddress,
     /// `X-Forwarded-For` as the proxy received it, without the address that the proxy adds. nginx, Caddy and Traefik
@@ -19,14 +18,16 @@ pub enum RequestField {
 }
 
 /// What the log formats call fields that are not headers: Envoy's text and JSON, nginx, Caddy, Traefik, HAProxy.
-const NAMES: [(&[&str], RequestField); 5] = [
+const NAMES: [(&[&str], RequestField); 4] = [
     (&["method", ":method", "request_method", "request.method", "RequestMethod"], RequestField::Method),
     (
         &["path", ":path", "x-envoy-origin-path", "request_uri", "request.uri", "RequestPath"],
         RequestField::Path,
     ),
-    (&["authority", ":authority", "host", "http_host", "request.host", "RequestAddr"], RequestField::Host),
-    (&["RequestHost"], RequestField::HostWithoutPort),
+    (
+        &["authority", ":authority", "host", "http_host", "request.host", "RequestAddr", "RequestHost"],
+        RequestField::Host,
+    ),
     (
         &["remote_addr", "request.remote_ip", "request.client_ip", "ClientHost", "client", "client_ip"],
         RequestField::ClientAddress,
@@ -130,7 +131,7 @@ mod tests {
             (":authority", Some(RequestField::Host)),
             ("http_host", Some(RequestField::Host)),
             ("request.headers.Host", Some(RequestField::Host)),
-            ("RequestHost", Some(RequestField::HostWithoutPort)),
+            ("RequestHost", Some(RequestField::Host)),
             ("request.client_ip", Some(RequestField::ClientAddress)),
             ("client", Some(RequestField::ClientAddress)),
             // Envoy's log includes the address that Envoy adds; the other logs do not.

@@ -18,7 +18,7 @@ pub enum ValueFault {
     Time(String),
     #[error("the time is {0} us, but only times from 1970 to 2111 can be decided exactly")]
     TimeRange(u64),
-    #[error("cost: expected a whole number, found {0:?}")]
+    #[error("cost: expected a number, found {0:?}")]
     Cost(String),
     /// In a path that the map normalizes.
     #[error("the path has a segment '.' or '..', and services do not read it in the same way")]

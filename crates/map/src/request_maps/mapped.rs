@@ -6,8 +6,8 @@ use engine::{Caller, Descriptor, Entry, Request};
 
 use super::sent::SentDescriptors;
 use super::{CostRule, Map};
-use crate::entry::DescriptorRule;
-use crate::expression::{Expression, FieldIndex, whole_number};
+use crate::entry::{DescriptorRule, one_host};
+use crate::expression::{Expression, FieldIndex, number};
 use crate::path::{one_spelling, path_of};
 use crate::values::{Selected, ValueFault};
 
@@ -106,11 +106,16 @@ impl Map {
         self.fields.names().enumerate().map(|(index, name)| (name.to_owned(), value(index))).collect()
     }
 
-    /// Returns the values with the path of `normalize` normalized.
+    /// Returns the values with hosts and the path of `normalize` normalized.
     ///
     /// # Errors
     /// [`ValueFault::DotSegment`].
     pub(crate) fn spelled<'l>(&self, mut values: Selected<'l>) -> Result<Spelled<'l>, ValueFault> {
+        for FieldIndex(at) in &self.hosts {
+            if let Some(host) = values.get_mut(*at) {
+                *host = host.take().and_then(one_host);
+            }
+        }
         let mut as_written = None;
         if let Some(FieldIndex(at)) = self.normalized
             && let Some(Some(value)) = values.get(at)
@@ -169,8 +174,10 @@ impl CostRule {
             Self::Field { field, unit } => match line[field.0].as_deref() {
                 None => Ok(None),
                 Some(text) => {
-                    let amount = whole_number(text);
-                    let amount = amount.ok_or_else(|| ValueFault::Cost(text.chars().take(60).collect()))?;
+                    let amount = number(text);
+                    let (whole, has_more) =
+                        amount.ok_or_else(|| ValueFault::Cost(text.chars().take(60).collect()))?;
+                    let amount = whole.saturating_add(has_more.into());
                     // 0 would be a peek.
                     Ok(Some(amount.div_ceil(unit).max(1)))
                 }

@@ -23,6 +23,8 @@ pub struct Map {
     time: Vec<TimeField>,
     /// The field with the path, which is normalized and used without its query.
     normalized: Option<FieldIndex>,
+    /// The fields with a host: in lower case, without port and final dot, because a client chooses these.
+    hosts: Vec<FieldIndex>,
     descriptors: Vec<DescriptorRule>,
     cost: CostRule,
     keep: Option<Expression>,

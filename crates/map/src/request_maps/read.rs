@@ -7,8 +7,9 @@ use rules::yaml::{self, Node, YamlError};
 
 use super::{CostRule, Map, TimeField};
 use crate::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
-use crate::expression::{Expression, FieldUses};
+use crate::expression::{Expression, FieldIndex, FieldUses};
 use crate::parser::parse_expression;
+use crate::request_field::RequestField;
 use crate::timestamp::TimeFormat;
 use crate::yaml_map::{MapError, YamlMap, list, scalar};
 
@@ -68,11 +69,14 @@ fn read_map(file: &str, root: &Node) -> Result<Map, YamlError> {
             )
         })?),
     };
+    let of_request = fields.names().map(RequestField::from_name).enumerate();
+    let hosts = of_request.filter(|(_, field)| *field == Some(RequestField::Host));
     Ok(Map {
         file: file.to_owned(),
         domain: domain.to_owned(),
         time,
         normalized,
+        hosts: hosts.map(|(index, _)| FieldIndex(index)).collect(),
         descriptors,
         cost,
         keep,
@@ -209,9 +213,14 @@ fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, YamlError> {
 }
 
 fn read_templates(node: &Node) -> Result<Step, YamlError> {
-    let texts = list(node, "template")?.iter().map(|node| scalar(node, "template"));
-    let templates = texts.map(|text| text.map(|text| PathTemplate { text: text.to_owned() }));
-    Ok(Step::Templates(templates.collect::<Result<_, _>>()?))
+    let template = |node: &Node| {
+        let text = scalar(node, "template")?;
+        if text.rsplit('/').skip(1).any(|segment| segment == "**") {
+            return Err(YamlError::new(node.line, format!("template: '**' is not at the end of '{text}'")));
+        }
+        Ok(PathTemplate { text: text.to_owned() })
+    };
+    Ok(Step::Templates(list(node, "template")?.iter().map(template).collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]
@@ -256,6 +265,10 @@ mod tests {
             (
                 "domain: d\ndescriptors:\n  - { entries: [], when: a }".to_owned(),
                 "m:3: when: expected an operator",
+            ),
+            (
+                entry("key: k, from: f, template: [/a/**, /b/**/c]"),
+                "m:3: template: '**' is not at the end of",
             ),
             (entry("key: k, from: f") + "cost: many", "m:4: cost: expected a whole number"),
             (entry("key: k, from: f") + "cost: { from: b, unit: 0 }", "m:4: cost unit: expected"),

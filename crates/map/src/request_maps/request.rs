@@ -212,7 +212,7 @@ mod tests {
         let text = "path }\n  - { entries: [{ key: login, value: x }], when: path == /login }\n\
                     keep: not path starts_with /health\nnormalize: path\n";
         let map = for_requests(&format!("{ENTRY}{text}")).expect("a valid map");
-        let table: [(&str, &[&str]); 10] = [
+        let table: [(&str, &[&str]); 12] = [
             ("/health", &[]),
             ("/health?x", &[]),
             ("/healthy/x", &[]),
@@ -222,6 +222,8 @@ mod tests {
             ("/a;/health", &["k=/a/health"]),
             // A service may read these as /login, so they have its limit.
             ("/login", &["k=/login", "login=x"]),
+            ("/%2Flogin", &["k=/login", "login=x"]),
+            ("/\\login%5c", &["k=/login/"]),
             ("/login;a=b?c", &["k=/login", "login=x"]),
             ("//%6Cogin", &["k=/login", "login=x"]),
             ("http://shop/%256Cogin?a", &["k=/login", "login=x"]),
@@ -331,12 +333,28 @@ mod tests {
                     keep: path != /health\ncost: { from: x-units, unit: 10 }\n";
         let map = for_requests(&format!("{ENTRY}{text}")).expect("a valid map");
         let client = ("remote_addr", "192.0.2.1");
-        let both = [("path", "/a"), ("method", "POST"), client, ("x-key", "a"), ("x-units", "25")];
+        let both = [("path", "/a"), ("method", "POST"), client, ("x-key", "a"), ("x-units", "20.5")];
         assert_eq!(request(&map, &both), Ok((vec!["k=a".to_owned(), "login=192.0.2.1".to_owned()], Some(3))));
         assert_eq!(request(&map, &[client]), Ok((vec![], None)));
         let kept = [("path", "/health"), ("x-key", "a"), ("x-units", "many")];
         assert_eq!(request(&map, &kept), Ok((vec![], None)), "what is not kept has no cost");
-        let fault = request(&map, &[("x-key", "a"), ("x-units", "many")]);
-        assert_eq!(fault, Err(ValueFault::Cost("many".to_owned())));
+        for units in ["many", "12.x", "12."] {
+            let fault = request(&map, &[("x-key", "a"), ("x-units", units)]);
+            assert_eq!(fault, Err(ValueFault::Cost(units.to_owned())));
+        }
+    }
+
+    #[test]
+    fn another_spelling_of_a_host_is_the_same_host() {
+        let text = "authority }\n    - { key: l, value: v }\nkeep: http_host == shop.example.com\n";
+        let map = for_requests(&format!("{ENTRY}{text}")).expect("a valid map");
+        for host in ["shop.example.com", "Shop.Example.COM", "shop.example.com:8443", "shop.example.com.:80"]
+        {
+            let found = request(&map, &[("host", host)]).expect("a request").0;
+            assert_eq!(found, ["k=shop.example.com,l=v"], "{host}");
+        }
+        for host in ["shop.example", ":80", "."] {
+            assert_eq!(request(&map, &[("host", host)]), Ok((vec![], None)), "{host}");
+        }
     }
 }
