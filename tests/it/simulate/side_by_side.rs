@@ -106,6 +106,18 @@ fn a_limit_is_tried_as_every_algorithm() {
 }
 
 #[test]
+fn an_unlimited_limit_that_counts_moves_no_row() {
+    let unlimited = "  - { key: user, value: vip, rate_limit: { unlimited: true, count: true, unit: day, algorithm: fixed_window } }\n";
+    let rules = rules(1, "fixed_window").replace("descriptors:\n", &format!("descriptors:\n{unlimited}"));
+    let log = line(T0, "vip") + &line(T0 + 1, "u") + &line(T0 + 2, "u");
+    let ended = Simulation::new(&rules).log("log.jsonl", &log).with(&["--algorithms"]).succeed();
+    let labels = |list: &str| -> Vec<Value> {
+        ended.report[list].as_array().expect("a list").iter().map(|rule| rule["rule"].clone()).collect()
+    };
+    assert_eq!((labels("rules"), labels("algorithms")), (vec![json!("users")], vec![json!("users")]));
+}
+
+#[test]
 fn limits_that_are_equal_as_another_algorithm_do_not_share_a_counter() {
     // Two limits of 10 per minute. As fixed windows they are equal: each is asked for one unit per request.
     let rules = "domain: d\ndescriptors:\n  - key: user\n    rate_limits:\n      \

@@ -43,8 +43,11 @@ impl Excerpt {
         // 20 limits have to fit into 400 KB.
         let points = (1_240 / places.len().max(1)).clamp(62, 160);
         // All lists have the same steps.
-        let no_steps = Timeline::default();
-        let columns = JoinedSteps::new(limits.first().map_or(&no_steps, |limit| &limit.timeline), points);
+        let of_limits = limits.first().map(|limit| (limit.timeline.step_s, limit.timeline.over.len()));
+        let of_comparison =
+            report.comparison.as_ref().map(|found| (found.timeline.step_s, found.timeline.both_deny.len()));
+        let (step_s, steps) = of_limits.or(of_comparison).unwrap_or_default();
+        let columns = JoinedSteps::new(step_s, steps, points);
         let least_over = least_over(limits);
         let sections = |place: &usize| Section {
             rule: *place,
@@ -150,9 +153,9 @@ struct JoinedSteps {
 
 impl JoinedSteps {
     /// At most `most` columns.
-    fn new(timeline: &Timeline, most: usize) -> Self {
-        let step_s = timeline.step_s.max(1);
-        let least_s = step_s * timeline.over.len().div_ceil(most).max(1) as u64;
+    fn new(step_s: u64, steps: usize, most: usize) -> Self {
+        let step_s = step_s.max(1);
+        let least_s = step_s * steps.div_ceil(most).max(1) as u64;
         let is_round = |column: &&u64| **column >= least_s && column.is_multiple_of(step_s);
         let column_s = COLUMNS_S.iter().find(is_round).copied().unwrap_or(least_s);
         Self { step_s: column_s, steps: usize::try_from(column_s / step_s).unwrap_or(1) }
@@ -166,7 +169,7 @@ impl JoinedSteps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{DeniedKey, WhatIf};
+    use crate::report::{Comparison, DeniedKey, WhatIf};
 
     #[test]
     fn the_limits_with_most_denials_have_sections_and_curves() {
@@ -218,11 +221,19 @@ mod tests {
     #[test]
     fn joined_steps_keep_their_sum() {
         let asked: Vec<u64> = (0..1_500).collect();
-        let columns =
-            JoinedSteps::new(&Timeline { step_s: 60, over: asked.clone(), ..Timeline::default() }, 160);
+        let columns = JoinedSteps::new(60, asked.len(), 160);
         let joined = columns.join(&asked);
         assert_eq!((columns.step_s, joined.len()), (600, 150));
         assert_eq!(joined.iter().sum::<u64>(), asked.iter().sum::<u64>());
+    }
+
+    #[test]
+    fn a_comparison_has_its_steps_without_a_limit() {
+        let timeline =
+            ComparisonTimeline { step_s: 300, both_deny: vec![1; 10], ..ComparisonTimeline::default() };
+        let comparison = Some(Comparison { timeline: timeline.clone(), ..Comparison::default() });
+        let Excerpt { report, .. } = Excerpt::new(&Report { comparison, ..Report::default() });
+        assert_eq!(report.comparison.map(|comparison| comparison.timeline), Some(timeline));
     }
 
     #[test]

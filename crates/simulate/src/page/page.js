@@ -171,7 +171,7 @@ const worstKey = ({ key: name, rule, asked, algorithms }) => {
 
 const sumsFigure = ({ rule, algorithms }, id) => {
   const title = `Requests over the limit of ${rule}, summed up, by algorithm`;
-  const columns = overTime(rules[0].timeline, algorithms.map((counts) => [counts.label, counts.over_by_step]));
+  const columns = overTime(rules[sections[0].rule].timeline, algorithms.map((counts) => [counts.label, counts.over_by_step]));
   const legend = algorithms.map(({ label, over }, at) => key(`.line.a${at % 6}`, `${label}: ${counted(over, "request")}`));
   return figure(`${rule}: requests over the limit, summed up`, sumsPicture(id, title, columns), legend);
 };
@@ -222,10 +222,8 @@ const methodList = () => {
     `, at most ${span(order.most_late_us)} late, and were decided at the time of the request before them`;
   const shortened = order.was_shortened &&
     "; the window was shorter at times, because more requests lay in it than fit into memory";
-  const sampled = `counts of keys are estimates from one in ${grouped(2 ** sampling.level)} keys, with a relative ` +
-    `standard error of ${percent(sampling.key_error_ppm)} %; percentiles have a standard error of at most ` +
-    // The error of a share p of n keys is the root of p (1 - p) / n, which is largest for a half.
-    `${percent(Math.ceil(sampling.key_error_ppm / 2))} percentage points of keys`;
+  const sampled = `counts of keys are estimates from one in ${grouped(2 ** sampling.level)} keys, for all rules ` +
+    `together with a relative standard error of ${percent(sampling.key_error_ppm)} %, for one rule with a larger one`;
   const log = (input) => element("div", code(input.name),
     ` (${input.format}, ${input.is_recognized ? "recognized" : "as given"}, ${grouped(input.bytes)} bytes)`,
     input.cut !== null && ["; ", strong(`not read to its end: ${input.cut}`)]);

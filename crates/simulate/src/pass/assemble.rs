@@ -47,7 +47,7 @@ pub(super) fn assemble(
         .iter()
         .flat_map(|rule| rule.limits.iter().map(|limit| (limit.id.0 as usize, &**rule, &**limit)));
     let reports = limits
-        .filter(|(index, _, limit)| tally.rows[*index].asked > 0 && !limit.spec.unlimited)
+        .filter(|(index, _, limit)| tally.has_report(*index, limit))
         .map(|(index, rule, limit)| context.limit_report(index, rule, limit));
     let untested = rules
         .judged

@@ -11,8 +11,8 @@ const MIN_KEYS: u64 = 200;
 
 /// The peaks of the kept keys of one limit, each list sorted.
 pub(super) struct SortedPeaks {
-    windows: [Vec<u32>; WINDOWS_S.len()],
-    own: Vec<u32>,
+    windows: [Vec<u64>; WINDOWS_S.len()],
+    own: Vec<u64>,
     /// How many keys each kept one stands for.
     weight: u64,
 }
@@ -49,14 +49,14 @@ impl SortedPeaks {
 
     /// Keys whose demand in one window exceeds a limit.
     pub fn keys_over(&self, limit: u64) -> u64 {
-        let above = self.own.len() - self.own.partition_point(|peak| u64::from(*peak) <= limit);
+        let above = self.own.len() - self.own.partition_point(|peak| *peak <= limit);
         above as u64 * self.weight
     }
 
     /// The demand of the key at a rank, counted down from 1 among the kept keys.
     fn at_rank(&self, rank: u64) -> u64 {
         let index = usize::try_from(rank.clamp(1, self.own.len().max(1) as u64)).unwrap_or(1);
-        self.own.len().checked_sub(index).map_or(0, |index| u64::from(self.own[index]))
+        self.own.len().checked_sub(index).map_or(0, |index| self.own[index])
     }
 
     pub fn demand_curve(&self) -> Vec<DemandPoint> {
@@ -71,10 +71,10 @@ impl SortedPeaks {
     }
 }
 
-fn percentiles(sorted: &[u32]) -> Percentiles {
+fn percentiles(sorted: &[u64]) -> Percentiles {
     let at = |per_mille: usize| {
         let rank = (sorted.len() * per_mille).div_ceil(1_000).max(1);
-        sorted.get(rank - 1).map_or(0, |peak| u64::from(*peak))
+        sorted.get(rank - 1).copied().unwrap_or(0)
     };
     Percentiles { p50: at(500), p90: at(900), p99: at(990), p999: at(999), max: at(1_000) }
 }
@@ -137,7 +137,7 @@ fn smallest(points: &[WhatIfPoint], holds: impl Fn(&WhatIfPoint) -> bool) -> Opt
 }
 
 fn points_of_windows(row: &Row, peaks: &SortedPeaks, marks: &[u64], has_good: bool) -> Vec<WhatIfPoint> {
-    let most = row.positions.max().max(u64::from(peaks.own.last().copied().unwrap_or(0)));
+    let most = row.positions.max().max(peaks.own.last().copied().unwrap_or(0));
     let mut limits: Vec<u64> = marks.iter().copied().filter(|mark| *mark > 0).collect();
     let mut limit = 1;
     while limit < most {

@@ -10,7 +10,7 @@ use super::peaks::Peaks;
 use super::tried::OverAt;
 use crate::variants::MAX_VARIANTS;
 
-/// Most keys, in about 120 MB: a table with 2^20 slots holds a few more.
+/// Most keys, in about 210 MB: a table with 2^20 slots holds a few more.
 const MAX_KEYS: usize = 900_000;
 
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ pub(super) const WINDOWS_S: [u64; 6] = [1, 10, 60, 300, 3_600, 86_400];
 /// The units in the current window of one length, and the most in any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeakCounter {
-    /// Number of the window since the epoch, modulo 2^32.
-    window: u32,
-    units: u32,
-    pub peak: u32,
+    /// Number of the window since the epoch.
+    window: u64,
+    units: u64,
+    pub peak: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,9 +21,7 @@ pub(super) struct Peaks {
 
 impl PeakCounter {
     /// Adds units in a window; returns the units in it so far.
-    fn add(&mut self, window: u64, units: u32) -> u32 {
-        // The low bits: two windows of one key that are 2^32 windows apart do not occur before the year 2106.
-        let window = (window & u64::from(u32::MAX)) as u32;
+    fn add(&mut self, window: u64, units: u64) -> u64 {
         if self.window != window {
             *self = Self { window, units: 0, peak: self.peak };
         }
@@ -36,8 +34,8 @@ impl PeakCounter {
 impl Peaks {
     /// Adds units at a time; returns the units in the limit's own window so far. `own_window`: the number of that
     /// window.
-    pub fn add(&mut self, t_us: u64, own_window: u64, units: u64) -> u32 {
-        let (second, units) = (t_us / 1_000_000, u32::try_from(units).unwrap_or(u32::MAX));
+    pub fn add(&mut self, t_us: u64, own_window: u64, units: u64) -> u64 {
+        let second = t_us / 1_000_000;
         for (counter, length) in self.windows.iter_mut().zip(WINDOWS_S) {
             counter.add(second / length, units);
         }
@@ -59,5 +57,7 @@ mod tests {
         assert_eq!(peaks.own.peak, 7);
         let per_window = peaks.windows.map(|counter| counter.peak);
         assert_eq!(per_window, [5, 5, 7, 12, 12, 12]);
+        assert_eq!(peaks.add(at(180), 3, 5_000_000_000), 5_000_000_005, "more than 32 bits");
+        assert_eq!(peaks.own.peak, 5_000_000_005);
     }
 }

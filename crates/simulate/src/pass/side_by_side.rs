@@ -101,12 +101,14 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
             over_by_step: over.steps(&axis),
         }
     };
-    let met = rules.judged.limits().iter().enumerate().filter(|(index, _)| tally.rows[*index].asked > 0);
-    met.map(|(index, limit)| AlgorithmsOfLimit {
-        rule: limit.label.to_string(),
-        algorithms: variations(rules, index).map(|variation| counts(index, variation)).collect(),
-    })
-    .collect()
+    let limits = rules.judged.limits().iter().enumerate();
+    limits
+        .filter(|(index, limit)| tally.has_report(*index, limit))
+        .map(|(index, limit)| AlgorithmsOfLimit {
+            rule: limit.label.to_string(),
+            algorithms: variations(rules, index).map(|variation| counts(index, variation)).collect(),
+        })
+        .collect()
 }
 
 /// Keys that are over their limit most often, as the rules have it or as any algorithm.

@@ -137,6 +137,11 @@ impl Tally {
         limits.get(position).map(|limit| &**limit)
     }
 
+    /// `true` if the limit applied to a request. An unlimited one is only counted.
+    pub fn has_report(&self, index: usize, limit: &Limit) -> bool {
+        self.rows[index].asked > 0 && !limit.spec.unlimited
+    }
+
     /// Counts the decisions about one request.
     pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
         let judged = &decisions.judged;
@@ -199,9 +204,9 @@ impl Tally {
                 return;
             }
             let weight = self.keys.weight();
-            row.positions.add(u64::from(position), weight);
+            row.positions.add(position, weight);
             if seen.is_good {
-                row.good_positions.add(u64::from(position), weight);
+                row.good_positions.add(position, weight);
             }
         }
     }

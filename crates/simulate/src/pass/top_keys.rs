@@ -63,7 +63,7 @@ fn denied_key(
         first_over_us: denials.map(|denials| denials.first_us),
         last_over_us: denials.map(|denials| denials.last_us),
         longest_denial_us: denials.map(Denials::longest_us),
-        own_peak: statistics.map(|key| u64::from(key.peaks.own.peak)),
+        own_peak: statistics.map(|key| key.peaks.own.peak),
         kept_limit: statistics.zip(shown.swept).and_then(|(key, swept)| swept.smallest_kept(key.over_at)),
     }
 }

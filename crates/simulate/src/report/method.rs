@@ -98,8 +98,8 @@ impl Default for RequestSample {
 /// Which keys the statistics cover.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KeySampling {
-    /// Statistics of keys cover a sample of one in 2^`level` keys: 0 = exact. Counts of keys are then estimates with a
-    /// relative standard error of `key_error_ppm`.
+    /// Statistics of keys cover a sample of one in 2^`level` keys: 0 = exact. Counts of keys are then estimates, for
+    /// all limits together with a relative standard error of `key_error_ppm`, for one limit with a larger one.
     pub level: u32,
     pub key_error_ppm: u64,
     /// Keys in the tables.

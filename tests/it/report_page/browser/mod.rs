@@ -6,7 +6,7 @@ mod drawing;
 use std::process::Command;
 
 use ::simulate::page;
-use ::simulate::report::{Report, WhatIfPoint, share_ppm};
+use ::simulate::report::{LimitReport, Report, WhatIfPoint, share_ppm};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -134,6 +134,21 @@ fn the_numbers_of_the_page_are_those_of_the_report() {
     ];
     assert_eq!(decisions.iter().map(|cell| digits(cell)).collect::<Vec<_>>(), counted);
     assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+#[test]
+fn sums_have_times_if_the_first_rule_has_no_section() {
+    let mut report = report();
+    let quiet = LimitReport { over: 0, asked: 0, ..report.limits[0].clone() };
+    report.limits.insert(0, quiet);
+    report.limits.extend(vec![report.limits[1].clone(); 20]);
+    report.algorithms.insert(0, report.algorithms[0].clone());
+    let mut browser = Chromium::open(&page::html(&report), Colors::Light);
+    let described = browser.evaluate("document.querySelector('#algorithms svg desc').textContent");
+    assert!(
+        described.as_str().is_some_and(|text| text.starts_with("From 2026-11-16 00:00:00 to")),
+        "{described}"
+    );
 }
 
 /// The sentence under the slider for a point of the report.
