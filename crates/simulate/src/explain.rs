@@ -51,16 +51,16 @@ pub fn explain_line(
     while let Some(mut block) = reader.next_block().map_err(|error| failed(&error.to_string()))? {
         let Some(mapping) = of_file.of_block(&mut block)? else { continue };
         if let Some((_, line)) = lines(&block).find(|(found, _)| *found == number) {
-            let text = String::from_utf8_lossy(line).into_owned();
-            return Ok(explained(&mapping, text));
+            return Ok(explained(&mapping, line));
         }
     }
     Err(failed(&format!("line {number} does not exist, is blank or is the header")))
 }
 
-fn explained(mapping: &Mapping, text: String) -> ExplainedLine {
+fn explained(mapping: &Mapping, line: &[u8]) -> ExplainedLine {
+    let text = String::from_utf8_lossy(line).into_owned();
     let mut mapped = MappedLine::default();
-    let request = match mapping.read_line(&text, &mut mapped) {
+    let request = match mapping.read_line(line, &mut mapped) {
         Ok(Became::Request) => Ok((mapped.t_us, mapped.request)),
         Ok(Became::NotKept) => Err("the map's `keep` leaves the line out".to_owned()),
         Ok(Became::NoDescriptor) => Err("each descriptor of the map has an entry without a value".to_owned()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use map::{Became, FieldIndex, Map, MapError, MappedLine, Selected, TimeField, TimeFormat, ValueFault};
 use rules::nearest_name;
 
-use crate::log::{Block, Format, LineFault, LineReader, lines, recognize};
+use crate::log::{Block, Format, LineFault, LineReader, MAX_LINE_BYTES, lines, recognize};
 use crate::replay::Recorded;
 
 /// Lines of a file from which its format is recognized.
@@ -34,9 +34,8 @@ enum TimeSource {
 /// Maps the lines of one file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    reader: LineReader,
     /// `None` for recorded requests.
-    map: Option<(Map, TimeSource)>,
+    map: Option<(LineReader, Map, TimeSource)>,
 }
 
 /// The mapping of one file, determined by its first block with lines.
@@ -80,7 +79,7 @@ impl Mapping {
             block.remove_lines(end);
         }
         match (format, map) {
-            (Format::Jsonl, _) => Ok(Some(Self::of_recorded_requests())),
+            (Format::Jsonl, _) => Ok(Some(Self { map: None })),
             (_, Some(map)) => Ok(Some(Self::new(map, format, header)?)),
             (_, None) => Err(MappingError::NoMap { name: name.to_owned(), format: format.into_str() }),
         }
@@ -121,39 +120,36 @@ impl Mapping {
             let reason = format!("the format {} has no field '{name}'; {instead}", format.into_str());
             map.mistake(Some(field), reason)
         })?;
-        Ok(Self { reader, map: Some((map, source)) })
-    }
-
-    /// For lines that are recorded requests, as in `replay`.
-    fn of_recorded_requests() -> Self {
-        let reader = LineReader::new(Format::Jsonl, std::iter::empty(), "");
-        let reader = reader.expect("no field is wanted, so none is unknown");
-        Self { reader, map: None }
+        Ok(Self { map: Some((reader, map, source)) })
     }
 
     pub fn format(&self) -> Format {
-        self.reader.format()
+        self.map.as_ref().map_or(Format::Jsonl, |(reader, ..)| reader.format())
     }
 
     /// The fields that the map uses, with their values in a line; `None` for all if the line cannot be read.
     pub fn used_fields(&self, line: &str) -> Vec<(String, Option<String>)> {
-        let Some((map, _)) = &self.map else { return Vec::new() };
-        map.used_fields(self.reader.read_line(line).unwrap_or_default())
+        let Some((reader, map, _)) = &self.map else { return Vec::new() };
+        map.used_fields(reader.read_line(line).unwrap_or_default())
     }
 
     /// Reads the request of one line into `mapped`, which is meaningless unless a request is returned.
     ///
     /// # Errors
     /// [`LineFault`] if the line cannot be read.
-    pub fn read_line(&self, line: &str, mapped: &mut MappedLine) -> Result<Became, LineFault> {
-        let Some((map, time)) = &self.map else {
+    pub fn read_line(&self, line: &[u8], mapped: &mut MappedLine) -> Result<Became, LineFault> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(LineFault::TooLong(MAX_LINE_BYTES));
+        }
+        let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
+        let Some((reader, map, time)) = &self.map else {
             let recorded = Recorded::parse(line).map_err(|error| LineFault::Request(error.to_string()))?;
             let Recorded { t_us, request } = recorded;
             *mapped = MappedLine::default();
             (mapped.t_us, mapped.request) = (t_us, request);
             return Ok(Became::Request);
         };
-        let values = self.reader.read_line(line)?;
+        let values = reader.read_line(line)?;
         Ok(map.read_values(values, |values| time.read_time(values, map), mapped)?)
     }
 }

@@ -170,6 +170,10 @@ fn explain_line_shows_the_request_and_its_limits() {
     {
         assert!(explained.stdout.contains(expected), "{expected}: {}", explained.stdout);
     }
+    let bytes = log.replace("curl", "\u{ff}").into_bytes().into_iter().filter(|byte| *byte != 0xc3);
+    let other = Simulation::new(RULES).map(&map).log("access.log", bytes.collect::<Vec<_>>());
+    let refused = other.with(&["--explain-line", "2"]).succeed();
+    assert!(refused.stdout.contains("cannot read the line: invalid UTF-8 after"), "{}", refused.stdout);
     let blank = Simulation::new(RULES).map(&map).log("access.log", log).with(&["--explain-line", "1"]).run();
     assert!(blank.code == 2 && blank.stderr.contains("line 1 does not exist"), "{}", blank.stderr);
 }

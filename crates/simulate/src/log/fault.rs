@@ -10,7 +10,7 @@ pub enum LineFault {
     Column { format: &'static str, column: &'static str, bytes: usize },
     #[error("not a JSON object: {0}")]
     Json(String),
-    /// A quote without an end, or too few columns.
+    /// A quote without an end, or another number of columns than in the header.
     #[error("not a line of this CSV file: {0}")]
     Csv(&'static str),
     #[error("invalid UTF-8 after {0} bytes")]

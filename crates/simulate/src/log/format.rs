@@ -37,12 +37,11 @@ impl Format {
     /// The names of all fields; `None` if only the log's own lines define them.
     pub(super) fn fields(self) -> Option<Vec<&'static str>> {
         match self {
-            Self::Jsonl => Some(Vec::new()),
             Self::Envoy => Some(ENVOY.fields()),
             Self::Istio => Some(ISTIO.fields()),
             Self::Nginx => Some(NGINX.fields()),
             Self::Haproxy => Some(HAPROXY_FIELDS.to_vec()),
-            Self::EnvoyJson | Self::Csv | Self::Json => None,
+            Self::Jsonl | Self::EnvoyJson | Self::Csv | Self::Json => None,
         }
     }
 

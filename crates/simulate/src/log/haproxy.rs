@@ -33,16 +33,18 @@ pub(super) fn split_haproxy(line: &str) -> Result<[&str; HAPROXY_FIELDS.len()], 
     let (accept_date, rest) = line[date + 2..].split_once("] ").ok_or_else(|| missing("[accept date]"))?;
     let (columns, request) = rest.split_once(" \"").ok_or_else(|| missing("\"request\""))?;
     let request = request.strip_suffix('"').unwrap_or(request);
-    let mut columns = columns.split(' ');
-    let mut next = |name| columns.next().filter(|column| !column.is_empty()).ok_or_else(|| missing(name));
+    let mut fields = columns.split(' ');
+    let mut next = |name| fields.next().filter(|column| !column.is_empty()).ok_or_else(|| missing(name));
     let frontend = next("frontend")?.trim_end_matches('~');
     let (backend, server) =
         next("backend/server")?.split_once('/').ok_or_else(|| missing("backend/server"))?;
     let (timers, code, bytes_sent) = (next("timers")?, next("status code")?, next("bytes read")?);
     let _cookies = (next("request cookie")?, next("response cookie")?);
     let (state, _connections, _queues) = (next("termination state")?, next("connections")?, next("queues")?);
-    let headers: Vec<&str> = columns.filter(|column| column.starts_with('{')).collect();
-    let captured = |at: usize| headers.get(at).map_or("", |text| text.trim_matches(['{', '}']));
+    // A captured header can contain spaces.
+    let (_, captured) = columns.split_once(" {").unwrap_or_default();
+    let captured = captured.strip_suffix('}').unwrap_or(captured);
+    let (request_headers, response_headers) = captured.split_once("} {").unwrap_or((captured, ""));
     let (method, path, protocol) = split_request_line(request);
     Ok([
         client,
@@ -55,8 +57,8 @@ pub(super) fn split_haproxy(line: &str) -> Result<[&str; HAPROXY_FIELDS.len()], 
         code,
         bytes_sent,
         state,
-        captured(0),
-        captured(1),
+        request_headers,
+        response_headers,
         method,
         path,
         protocol,
@@ -94,6 +96,21 @@ mod tests {
             ];
             assert_eq!(values, expected);
         }
+    }
+
+    #[test]
+    fn captured_headers_are_whole() {
+        let table = [
+            ("{Mozilla/5.0 (X11)|b c} {text/html; q=1}", ["Mozilla/5.0 (X11)|b c", "text/html; q=1"]),
+            ("{} {a b}", ["", "a b"]),
+            ("{a b}", ["a b", ""]),
+        ];
+        for (captured, expected) in table {
+            let line = LINE.replacen("{1wt.eu} {}", captured, 1);
+            assert_eq!(split_haproxy(&line).expect("a line of the format")[10..12], expected, "{captured}");
+        }
+        let none = LINE.replacen("{1wt.eu} {} ", "", 1);
+        assert_eq!(split_haproxy(&none).expect("a line of the format")[10..12], ["", ""]);
     }
 
     #[test]

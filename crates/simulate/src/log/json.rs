@@ -67,8 +67,8 @@ fn field<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     value.as_object()?.iter().find_map(|(key, value)| field(value, below(path, key)?))
 }
 
-/// A string, number or boolean as a string; for a list, its first such element: Caddy and Traefik write headers as
-/// lists. `None` for null, for an object, and for the string `-`.
+/// A string, number or boolean as a string; for a list, its elements joined as in a header: Caddy and Traefik write
+/// headers as lists. `None` for null, for an object, for an empty string and for `-`.
 fn text(value: &Value) -> Option<Cow<'static, str>> {
     match value {
         Value::Null | Value::Object(_) => None,
@@ -76,8 +76,10 @@ fn text(value: &Value) -> Option<Cow<'static, str>> {
         // The shortest decimal that reads as this number, which is what the log has, to 15 digits.
         Value::Number(number) if number.is_f64() => number.as_f64().map(|number| number.to_string().into()),
         Value::Number(number) => Some(number.to_string().into()),
-        Value::String(text) => (text != "-").then(|| text.clone().into()),
-        Value::Array(list) => list.iter().find_map(text),
+        Value::String(text) => (!text.is_empty() && text != "-").then(|| text.clone().into()),
+        Value::Array(list) => {
+            list.iter().filter_map(text).reduce(|list, value| Cow::Owned(format!("{list}, {value}")))
+        }
     }
 }
 
@@ -97,13 +99,15 @@ mod tests {
     #[test]
     fn wanted_fields_are_read_at_any_depth() {
         let line = r#"{"skipped":{"a":[1,{"b":2}]},"n":42,"t":1700000000.25,"s":"é\"x","none":null,"dash":"-",
-                      "request":{"headers":{"X-Key":["k1","k2"]},"method":"GET"},"a.b":"literal","ok":true}"#;
+                      "empty":"","no":[""],"request":{"headers":{"X-Key":["k1","k2"]},"method":"GET"},"a.b":"literal","ok":true}"#;
         let names = [
             "n",
             "t",
             "s",
             "none",
             "dash",
+            "empty",
+            "no",
             "request.headers.X-Key",
             "request.method",
             "a.b",
@@ -116,7 +120,9 @@ mod tests {
             Some("é\"x"),
             None,
             None,
-            Some("k1"),
+            None,
+            None,
+            Some("k1, k2"),
             Some("GET"),
             Some("literal"),
             Some("true"),

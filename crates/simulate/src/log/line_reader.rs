@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use map::Selected;
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::csv::split_csv;
 use super::fault::LineFault;
@@ -26,6 +26,8 @@ pub(crate) struct LineReader {
     format: Format,
     /// For formats with columns: the columns of the wanted fields. For JSON: empty.
     columns: Vec<usize>,
+    /// For CSV: the number of columns in the header.
+    width: usize,
     /// For JSON: the wanted fields' names in the lines, then those of `literal`.
     names: Vec<String>,
     /// For JSON: wanted fields that lines may also have under the map's name for them, each with the index of this name
@@ -50,7 +52,8 @@ impl LineReader {
             let names = split_csv(header).unwrap_or_default();
             known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
         }
-        let mut reader = Self { format, columns: Vec::new(), names: Vec::new(), literal: Vec::new() };
+        let width = known.as_ref().map_or(0, Vec::len);
+        let mut reader = Self { format, columns: Vec::new(), width, names: Vec::new(), literal: Vec::new() };
         let mut literal = Vec::new();
         for (index, name) in wanted.enumerate() {
             match &known {
@@ -91,13 +94,15 @@ impl LineReader {
             }
             Format::Csv => {
                 let mut values = split_csv(line)?;
-                let value = |column: &usize| values.get_mut(*column).map(std::mem::take);
-                let selected: Option<SmallVec<[Cow<'l, str>; 8]>> = self.columns.iter().map(value).collect();
-                let selected = selected.ok_or(LineFault::Csv("it has fewer columns than the header"))?;
-                let is_present = |value: &Cow<'_, str>| !value.is_empty() && value != "-";
-                Ok(selected.into_iter().map(|value| Some(value).filter(is_present)).collect())
+                if values.len() != self.width {
+                    return Err(LineFault::Csv("it does not have as many columns as the header"));
+                }
+                let values = self.columns.iter().map(|column| std::mem::take(&mut values[*column]));
+                Ok(values
+                    .map(|value| Some(value).filter(|value| !value.is_empty() && value != "-"))
+                    .collect())
             }
-            Format::EnvoyJson | Format::Json => {
+            Format::EnvoyJson | Format::Json | Format::Jsonl => {
                 let mut values = smallvec![None; self.names.len()];
                 read_object(line, &self.names, &mut values)?;
                 for (wanted, literal) in &self.literal {
@@ -106,8 +111,6 @@ impl LineReader {
                 values.truncate(self.names.len() - self.literal.len());
                 Ok(values)
             }
-            // Recorded requests have no fields: they are read whole.
-            Format::Jsonl => Ok(Selected::new()),
         }
     }
 

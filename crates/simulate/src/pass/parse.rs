@@ -6,7 +6,7 @@ use map::{Became, MappedLine, SentDescriptors};
 
 use super::options::{RuleSets, Sample};
 use super::planned::{BoxedRequest, Planner};
-use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
+use crate::log::{Block, LineFault, lines};
 use crate::mapping::Mapping;
 
 /// Faults kept per block: the report shows the first of all.
@@ -86,10 +86,6 @@ impl<'r> BlockParser<'r> {
         mapping: &Mapping,
         parsed: &mut Parsed,
     ) -> Result<Became, LineFault> {
-        if line.len() > MAX_LINE_BYTES {
-            return Err(LineFault::TooLong(MAX_LINE_BYTES));
-        }
-        let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
         let became = mapping.read_line(line, &mut self.line)?;
         if became != Became::Request {
             return Ok(became);
