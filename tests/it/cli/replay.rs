@@ -132,7 +132,7 @@ fn memory_gives_the_known_answers() {
 }
 
 /// Runs the sub-command with `requests` on standard input.
-pub(crate) fn command(requests: &str, more: &[&str]) -> Output {
+pub(crate) fn command(requests: impl AsRef<[u8]>, more: &[&str]) -> Output {
     let rules = file(RULES, ".yaml");
     let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
         .arg("replay")
@@ -146,7 +146,7 @@ pub(crate) fn command(requests: &str, more: &[&str]) -> Output {
         .spawn()
         .expect("the binary runs");
     let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(requests.as_bytes()).expect("the command reads its input");
+    input.write_all(requests.as_ref()).expect("the command reads its input");
     drop(input);
     child.wait_with_output().expect("the command ends")
 }
@@ -155,7 +155,7 @@ pub(crate) fn command(requests: &str, more: &[&str]) -> Output {
 fn the_command_writes_answers_and_a_summary() {
     let requests: Vec<_> =
         (0..3).map(|n| line(T0 + n, &[("gcra", 2, false), ("unknown", 1, false)])).collect();
-    let output = command(&requests.join("\n"), &[]);
+    let output = command(requests.join("\n"), &[]);
     assert_eq!(output.status.code(), Some(0));
     let answers = String::from_utf8(output.stdout).expect("text");
     assert_eq!(answers.lines().count(), 3);
@@ -181,7 +181,7 @@ fn the_first_invalid_line_is_an_error_and_the_lines_before_it_are_answered() {
     let long = " ".repeat((1 << 20) + 1);
     let table = table.into_iter().chain([(long.as_str(), "line 3: longer than 1048576 bytes")]);
     for (bad, expected) in table {
-        let output = command(&format!("{good}\n\n{bad}\n{good}\n"), &[]);
+        let output = command(format!("{good}\n\n{bad}\n{good}\n"), &[]);
         assert_eq!(output.status.code(), Some(2), "{bad}");
         let problem = String::from_utf8(output.stderr).expect("text");
         assert!(problem.starts_with(expected), "{bad}: {problem}");
@@ -190,8 +190,20 @@ fn the_first_invalid_line_is_an_error_and_the_lines_before_it_are_answered() {
 }
 
 #[test]
+fn a_line_that_is_not_utf_8_is_named_and_the_lines_before_it_are_answered() {
+    let good = line(T0, &[("gcra", 1, false)]);
+    let output = command([good.as_bytes(), b"\n\xff\n", good.as_bytes()].concat(), &[]);
+    let problem = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(
+        (output.status.code(), problem.trim_end()),
+        (Some(2), "line 2: stream did not contain valid UTF-8")
+    );
+    assert_eq!(String::from_utf8(output.stdout).expect("text").lines().count(), 1);
+}
+
+#[test]
 fn an_unreachable_redis_is_an_error_that_hides_the_password() {
-    let output = command(&line(T0, &[("gcra", 1, false)]), &["--redis", "redis://user:secret@127.0.0.1:1/"]);
+    let output = command(line(T0, &[("gcra", 1, false)]), &["--redis", "redis://user:secret@127.0.0.1:1/"]);
     assert_eq!(output.status.code(), Some(2));
     let problem = String::from_utf8(output.stderr).expect("text");
     assert!(problem.starts_with("redis: ") && !problem.contains("secret"), "{problem}");

@@ -43,7 +43,7 @@ fn the_command_connects_with_a_password_file_and_certificates() {
         let options = files.iter().filter(|(option, _)| !without.contains(option));
         let options = options.flat_map(|(option, file)| [*option, file]);
         let arguments: Vec<_> = ["--redis", &url].into_iter().chain(options).collect();
-        let output = command(&line(T0, &[("gcra", 1, false)]), &arguments);
+        let output = command(line(T0, &[("gcra", 1, false)]), &arguments);
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     };
     assert_eq!(run(&[]), (Some(0), "1 requests, 0 over limit\n  d.gcra: 0 of 1 over limit\n".to_owned()));

@@ -16,6 +16,9 @@ const BOUNDS: Bounds = Bounds { max_descriptors: 1_024, max_entries: 1_024, max_
 
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
+    /// The file cannot be read any further, or the line is not UTF-8.
+    #[error(transparent)]
+    Read(io::Error),
     /// Not the JSON of a recorded request.
     #[error(transparent)]
     Json(#[from] serde_json::Error),

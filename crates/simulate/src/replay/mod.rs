@@ -26,6 +26,7 @@ pub enum ReplayError {
     /// `number` counts from 1.
     #[error("line {number}: {cause}")]
     Line { number: u64, cause: LineError },
+    /// The file cannot be opened.
     #[error("cannot read the requests: {0}")]
     Read(#[source] std::io::Error),
     /// The output cannot be written.
@@ -58,10 +59,10 @@ pub fn replay(
     loop {
         text.clear();
         let mut line = (&mut requests).take(MAX_LINE_BYTES as u64 + 1);
-        let read = line.read_line(&mut text).map_err(ReplayError::Read)?;
-        if read > 0 {
-            (number, bytes) = (number + 1, bytes + read as u64);
-            match plan(rules, &text) {
+        let read = line.read_line(&mut text);
+        if !matches!(read, Ok(0)) {
+            number += 1;
+            match read.map_err(LineError::Read).and_then(|_| plan(rules, &text)) {
                 Ok(planned) => pending.extend(planned),
                 Err(cause) => {
                     decide_pending(store, &mut pending, answers, &mut summary)?;
@@ -69,11 +70,13 @@ pub fn replay(
                 }
             }
         }
-        if read == 0 || pending.len() == CHUNK {
+        bytes += text.len() as u64;
+        let is_end = text.is_empty();
+        if is_end || pending.len() == CHUNK {
             decide_pending(store, &mut pending, answers, &mut summary)?;
             progress(bytes);
         }
-        if read == 0 {
+        if is_end {
             answers.flush().map_err(ReplayError::Write)?;
             return Ok(summary);
         }
