@@ -16,6 +16,8 @@ use super::super::counters::import::{CounterSetter, ImportError, SetTarget};
 const COMMAND: &str = "ratelimitctl migrate --counters";
 /// A key with more of them can be read in too many ways.
 const MOST_UNDERSCORES: usize = 64;
+/// A counter is set in the window of that moment, so a window that ends this soon may be over by then.
+const ENDING_S: u64 = 2;
 
 /// A descriptor and its rule: one way to read a key.
 type Reading<'r> = (Vec<Entry>, &'r Rule);
@@ -69,8 +71,8 @@ fn copy(options: &RedisOptions, rules: &RuleSet, setter: &mut CounterSetter<'_>)
     Ok(())
 }
 
-/// Returns a counter's descriptor and limit; `None` if its window is over. `body`: the key between its prefix
-/// and the start of its window.
+/// Returns a counter's descriptor and limit; `None` if its window is over or about to end. `body`: the key between its
+/// prefix and the start of its window.
 ///
 /// # Errors
 /// Why the counter cannot be copied.
@@ -102,7 +104,8 @@ fn window_of<'r>(
             "no limit for it is a fixed_window without a calendar whose window starts then".to_owned()
         );
     }
-    fitting.retain(|(_, limit)| now_s.saturating_sub(start_s) < limit.spec.period.seconds());
+    let soonest_s = now_s + ENDING_S;
+    fitting.retain(|(_, limit)| soonest_s.saturating_sub(start_s) < limit.spec.period.seconds());
     if fitting.len() > 1 {
         let all: Vec<_> = fitting.iter().map(|(reading, _)| text(reading)).collect();
         return Err(format!("ambiguous: it can be of {}", all.join(", or of ")));
@@ -145,4 +148,32 @@ fn read_entries<'r>(
 fn text((entries, rule): &Reading<'_>) -> String {
     let entries = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
     format!("{} {}", rule.domain, entries.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Defaults, ValueHashing};
+    use rules::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load_stream};
+
+    use super::*;
+
+    #[test]
+    fn a_window_that_is_about_to_end_is_left_out() {
+        let options = LoadOptions {
+            merge_domains: false,
+            defaults: Defaults::ENVOY_RATELIMIT,
+            upgrades: Vec::new(),
+            hashing: ValueHashing::NONE,
+            directory: RuleDirectory::default(),
+            calendars: CalendarOptions::new(CalendarYears { first: 2020, last: 2031 }),
+            has_home: false,
+        };
+        let text =
+            "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 5 } }]";
+        let rules = load_stream("rules", text.as_bytes(), options).expect("valid rules").rules;
+        for (now_s, is_copied) in [(1_200, true), (1_257, true), (1_258, false), (1_260, false)] {
+            let found = window_of(&rules, "d_user_ann", 1_200, now_s).expect("a counter of the rules");
+            assert_eq!(found.is_some(), is_copied, "{now_s}");
+        }
+    }
 }
