@@ -2,10 +2,8 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,9 +18,6 @@ use strum::VariantNames as _;
 /// Value of `--format` for which the format is detected.
 const AUTO: &str = "auto";
 
-/// More threads only cost memory: one thread decides, and is the slowest from about four parsers on.
-const MAX_THREADS: i64 = 256;
-
 /// Show what rules would have done to the requests of an access log.
 ///
 /// Turns the lines of access logs into requests with a map, and decides them at their logged times, as a service would
@@ -31,7 +26,8 @@ const MAX_THREADS: i64 = 256;
 #[command(after_help = "Exit codes:
   0  done
   1  invalid rules
-  2  problem with the log, the map or the output; more than 1 % unreadable lines; or a bound that tested no request
+  2  problem with the log, the map or the output; an interrupt; more than 1 % unreadable lines or late requests; or a
+     bound that tested no request
   3  a rule breaks a bound
 
 Examples:
@@ -102,17 +98,13 @@ pub struct SimulateArgs {
     #[arg(long = "allow-unmet")]
     pub allow_untested: bool,
 
-    /// Accept any number of unreadable lines, and truncated files
+    /// Accept any number of unreadable lines and late requests, and an incomplete log
     #[arg(long)]
     pub lenient: bool,
 
     /// Only show the request of line N of the first log, and the limits that apply to it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub explain_line: Option<u64>,
-
-    /// Parse lines with N threads, at most 256 [default: one per core]; the report stays the same
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
-    pub threads: Option<u16>,
 
     /// How the rule files are read
     #[command(flatten)]
@@ -134,13 +126,6 @@ impl SimulateArgs {
 
     pub(super) fn reorder_us(&self) -> u64 {
         u64::try_from(self.reorder.as_micros()).unwrap_or(u64::MAX)
-    }
-
-    pub(super) fn threads(&self) -> NonZeroUsize {
-        let given = self.threads.and_then(|threads| NonZeroUsize::new(threads.into()));
-        let most = NonZeroUsize::new(MAX_THREADS as usize).unwrap_or(NonZeroUsize::MIN);
-        let per_core = || available_parallelism().map_or(NonZeroUsize::MIN, |cores| cores.min(most));
-        given.unwrap_or_else(per_core)
     }
 
     pub(super) fn bounds(&self) -> Bounds {
@@ -190,33 +175,5 @@ impl Failure {
 impl<E: Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(Exit::Log, error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        args: SimulateArgs,
-    }
-
-    fn parsed(threads: &str) -> Result<usize, String> {
-        let arguments = ["simulate", "--rules", "rules", "--threads", threads, "log"];
-        let parsed = Program::try_parse_from(arguments).map_err(|error| error.to_string())?;
-        Ok(parsed.args.threads().get())
-    }
-
-    #[test]
-    fn the_number_of_threads_is_bounded() {
-        assert_eq!((parsed("1"), parsed("256")), (Ok(1), Ok(256)));
-        for threads in ["0", "257", "100000", "many"] {
-            let error = parsed(threads).expect_err(threads);
-            assert!(error.contains("--threads"), "{error}");
-        }
     }
 }

@@ -5,10 +5,12 @@ mod progress;
 pub(crate) mod table;
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 
 use base::{escaped, escaped_json};
 use engine::{LiveRows, Request, RuleSet};
@@ -21,7 +23,7 @@ use simulate::explain::{ExplainedLine, explain_line};
 use simulate::log::Input;
 use simulate::page;
 use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
-use simulate::report::{FileDigest, Report};
+use simulate::report::{FileDigest, Report, share_ppm};
 use simulate::variants::variants;
 
 pub use arguments::{Failure, SimulateArgs};
@@ -34,8 +36,10 @@ const NO_PENALTIES: &str = "warning: penalty is not simulated: no value is banne
 const NO_SLOTS: &str =
     "warning: concurrency is not simulated: a log does not say when its requests end, so it denies nothing";
 
-/// Maximum share of unreadable lines in a log, in parts per million.
-const MAX_UNREADABLE_PPM: u64 = 10_000;
+/// Maximum share of unreadable lines in a log, and of late requests, in parts per million.
+const MAX_FAULTY_PPM: u64 = 10_000;
+
+const MAX_THREADS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The table goes to standard output; the progress bar and errors to standard error.
 pub fn run(args: &SimulateArgs) -> ExitCode {
@@ -97,7 +101,8 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let pass_options = PassOptions {
         format: args.format(),
         reorder_us: args.reorder_us(),
-        threads: args.threads(),
+        // More only cost memory: one thread decides, and is the slowest from about four parsers on.
+        threads: available_parallelism().map_or(NonZeroUsize::MIN, |cores| cores.min(MAX_THREADS)),
         sample: args.sample,
         show_keys: args.show_keys,
         what_if: args.recommend || args.report.is_some(),
@@ -206,15 +211,20 @@ fn printed(args: &SimulateArgs, report: &Report, text: &str) -> ExitCode {
 /// Returns what makes the report unacceptable. The last problem has the exit code.
 fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
     let method = &report.method;
-    let is_cut = method.inputs.iter().any(|input| input.cut.is_some());
-    let most = u128::from(method.lines) * u128::from(MAX_UNREADABLE_PPM);
-    if !args.lenient && (is_cut || u128::from(method.unreadable) * 1_000_000 > most) {
-        let (unreadable, lines) = (method.unreadable, method.lines);
-        let cut = if is_cut { ", and a file is cut" } else { "" };
-        let problem = format_args!("cannot read {unreadable} of {lines} lines{cut}; --lenient accepts that");
-        return vec![Failure::new(Exit::Log, problem)];
+    let (unreadable, lines) = (method.unreadable, method.lines);
+    let (late, requests) = (method.reordering.late, report.totals.requests);
+    let of_log = [
+        (report.partial, "the simulation was interrupted".to_owned()),
+        (method.inputs.iter().any(|input| input.cut.is_some()), "a file is cut".to_owned()),
+        (share_ppm(unreadable, lines) > MAX_FAULTY_PPM, format!("cannot read {unreadable} of {lines} lines")),
+        (share_ppm(late, requests) > MAX_FAULTY_PPM, format!("{late} of {requests} requests came too late")),
+    ];
+    let of_log = of_log.into_iter().filter(|(is_found, _)| *is_found && !args.lenient);
+    let accepted = |(_, problem)| Failure::new(Exit::Log, format_args!("{problem}; --lenient accepts that"));
+    let mut problems: Vec<Failure> = of_log.map(accepted).collect();
+    if !problems.is_empty() {
+        return problems;
     }
-    let mut problems = Vec::new();
     // Without bounds there is nothing to test.
     if !args.bounds().is_empty() && !args.allow_untested {
         let untested = |reason| Failure::new(Exit::Log, format_args!("{reason}; --allow-unmet accepts that"));

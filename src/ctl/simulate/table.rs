@@ -12,6 +12,8 @@ const PLAIN: &str = "\x1b[0m";
 /// Keys shown per limit; the page and the JSON have more.
 const SHOWN_KEYS: usize = 10;
 const KEY_CHARACTERS: usize = 120;
+/// No request is that long.
+const DAY_US: u64 = 86_400_000_000;
 
 /// Returns the table, the notes and the verdict, coloured if standard output is a terminal.
 pub(super) fn table(report: &Report, shows_keys: bool) -> String {
@@ -247,9 +249,10 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
     if reordering.late > 0 {
         let (late, window) = (reordering.late, reordering.window_us / 1_000_000);
         let most = readable_duration(Duration::from_secs(reordering.most_late_us.div_ceil(1_000_000)));
+        let remedy =
+            if reordering.most_late_us > DAY_US { "check the clock of the log" } else { "raise --reorder" };
         notes.push(format!(
-            "{late} requests arrived after the --reorder window of {window}s, the latest by {most} more; \
-             raise --reorder."
+            "{late} requests arrived after the --reorder window of {window}s, the latest by {most} more; {remedy}."
         ));
     }
     if reordering.was_shortened {
@@ -257,7 +260,9 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
     }
     if method.key_sampling.level > 0 {
         let error = percent(method.key_sampling.key_error_ppm);
-        notes.push(format!("Counts of keys are estimates, with a standard error of {error} %."));
+        notes.push(format!(
+            "Counts of keys are estimates, for all rules together with a standard error of {error} %."
+        ));
     }
     if method.evictions > 0 {
         notes.push(format!("{} counters were evicted, so limits admitted too much.", method.evictions));

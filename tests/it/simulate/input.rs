@@ -221,9 +221,31 @@ fn requests_are_sorted_within_the_window_and_late_ones_are_counted() {
     let sorted = simulation.succeed();
     assert_eq!(sorted.report["rules"], in_order.report["rules"]);
     assert_eq!(sorted.report["method"]["reordering"]["late"], 0);
-    let late = simulation.with(&["--reorder", "10s"]).succeed();
+    let simulation = simulation.with(&["--reorder", "10s"]);
+    let late = simulation.run();
     assert!(late.report["method"]["reordering"]["late"].as_u64().is_some_and(|late| late > 100));
     assert!(late.stdout.contains("arrived after the --reorder window of 10s"), "{}", late.stdout);
+    assert!(late.stdout.contains("raise --reorder"), "{}", late.stdout);
+    let problem = "of 300 requests came too late; --lenient accepts that\n";
+    assert!(late.code == 2 && late.stderr.ends_with(problem), "{}", late.stderr);
+    simulation.with(&["--lenient"]).succeed();
+}
+
+#[test]
+fn two_lines_of_a_wrong_clock_are_a_problem_that_no_window_solves() {
+    let future = log(1).replace("2026", "2027") + &log(1).replace("2026", "2028");
+    let ended = Simulation::new(RULES).map(MAP).log("a.log", future + &log(300)).run();
+    assert!(ended.code == 2 && ended.stdout.contains("; check the clock of the log."), "{}", ended.stdout);
+}
+
+#[test]
+fn a_line_of_csv_has_the_columns_of_the_header() {
+    let map =
+        "domain: edge\ntime: { from: t, unit: s }\ndescriptors:\n  - - { key: remote_address, from: ip }\n";
+    let log = "t,ip,path\n1776284220,192.0.2.1,/\n1776284220,192.0.2.1\n1776284220,192.0.2.1,/a,b\n";
+    let ended = Simulation::new(RULES).map(map).log("a.csv", log).with(&["--lenient"]).succeed();
+    assert_eq!((ended.method("lines"), ended.method("unreadable")), (3, 2), "{}", ended.stdout);
+    assert!(ended.stdout.contains("it does not have as many columns as the header"), "{}", ended.stdout);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn interrupt(child: &Child) {
 /// The report of an interrupted simulation.
 fn partial_report(simulation: &Simulation, child: Child) -> Value {
     let output = child.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("Interrupted: "));
     let report = std::fs::read(simulation.path("report.json")).expect("a report");
     let report: Value = serde_json::from_slice(&report).expect("JSON");
