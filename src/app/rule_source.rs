@@ -87,7 +87,7 @@ impl RuleWatcher {
         match loaded {
             // Nothing to notify: no request has used rules yet.
             Ok(loaded) => active.replace(loaded, || {}),
-            Err(problems) if rules.directory.may_start_without_rules() => {
+            Err(problems) if rules.directory.reads_any_name() => {
                 readiness.set(NotReadyReason::NoRules);
                 record_failure(&active, problems, reloader.digest());
             }

@@ -61,12 +61,8 @@ pub enum RuleDirectory {
 }
 
 impl RuleDirectory {
-    /// `true` if a service starts without rules, not ready, if its first rules are invalid.
-    pub fn may_start_without_rules(self) -> bool {
-        self.reads_any_name()
-    }
-
-    pub(super) fn reads_any_name(self) -> bool {
+    /// With any names, a service also starts without rules, not ready, if its first rules are invalid.
+    pub fn reads_any_name(self) -> bool {
         self != Self::YamlFiles
     }
 

@@ -22,9 +22,8 @@ impl Variant {
     pub fn label(&self, limit: &LimitSpec) -> String {
         let part = match (self.algorithm.has_burst(), self.burst_divisor) {
             (false, _) => return self.algorithm.into_str().to_owned(),
-            (true, 1) => "the limit".to_owned(),
-            (true, 10) => "a tenth".to_owned(),
-            (true, divisor) => format!("1/{divisor} of it"),
+            (true, 1) => "the limit",
+            (true, _) => "a tenth",
         };
         format!("{} burst {} ({part})", self.algorithm.into_str(), limit.capacity())
     }

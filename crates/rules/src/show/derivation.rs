@@ -2,12 +2,10 @@
 //! (tenants.csv:17) -> x2 = 1200 until 2026-12-01T00:00:00Z (incidents.yaml:3)`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
 
 use engine::{Change, ChangedBy, Derivation, DerivationStep};
 
-/// The last second of the year 9999, the last one that a timestamp can represent.
-const LAST_SECOND: u64 = 253_402_300_799;
+use crate::exceptions::utc_text;
 
 /// The steps from the rule's limit to the applied limit, in one line.
 pub fn derivation_text(derivation: &Derivation) -> String {
@@ -26,7 +24,7 @@ pub fn derivation_text(derivation: &Derivation) -> String {
                     _ => row.until_us,
                 };
                 match until_us {
-                    Some(until_us) => write!(text, " until {} ({})", time_text(until_us), row.source),
+                    Some(until_us) => write!(text, " until {} ({})", utc_text(until_us), row.source),
                     None => write!(text, " ({})", row.source),
                 }
             }
@@ -63,9 +61,4 @@ pub(super) fn reasons(derivation: &Derivation) -> impl Iterator<Item = String> {
         };
         Some(format!("{parts}, {}", row.source))
     })
-}
-
-fn time_text(us: u64) -> String {
-    let seconds = Duration::from_secs((us / 1_000_000).min(LAST_SECOND));
-    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + seconds).to_string()
 }

@@ -13,25 +13,14 @@ pub(super) struct MinuteCounts {
     steps: Vec<(u64, u64)>,
     /// Index in [`STEPS_S`].
     step: usize,
-    /// The end of the last step.
-    end_us: u64,
 }
 
 impl MinuteCounts {
     pub fn count(&mut self, t_us: u64) {
-        match self.steps.last_mut() {
-            Some((_, count)) if t_us < self.end_us => *count += 1,
-            _ => self.start_step(t_us),
-        }
-    }
-
-    fn start_step(&mut self, t_us: u64) {
         while self.steps.len() as u64 > MAX_POINTS && self.step + 1 < STEPS_S.len() {
             self.widen();
         }
-        let step_us = STEPS_S[self.step] * 1_000_000;
-        let step = t_us / step_us;
-        self.end_us = (step + 1) * step_us;
+        let step = t_us / 1_000_000 / STEPS_S[self.step];
         match self.steps.last_mut() {
             Some((last, count)) if *last == step => *count += 1,
             _ => self.steps.push((step, 1)),
