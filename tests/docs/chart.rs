@@ -81,8 +81,8 @@ fn schema_of(setting: &Setting) -> Value {
         // As a text, too: Helm writes a small number as 1e-06.
         json!({"type": ["number", "string"], "minimum": 0, "maximum": 1})
     } else if expected.starts_with("a duration from ") {
-        // The bounds are of numbers: a zero needs no unit.
-        json!({"type": ["integer", "string"], "minimum": 0, "maximum": 0, "pattern": "^(0|([0-9]+ *[a-z]+ *)+)$"})
+        // A zero needs no unit.
+        json!({"anyOf": [{"const": 0}, {"type": "string", "pattern": "^(0|([0-9]+ *[a-z]+ *)+)$"}]})
     } else if let Some(columns) = expected.strip_prefix("a list of rows, each with some of: ") {
         let properties: Map<_, _> =
             columns.split(", ").map(|column| (column.to_owned(), json!({}))).collect();
