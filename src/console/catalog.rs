@@ -103,7 +103,7 @@ impl CatalogRow {
         let (Some(rule), Some(first)) = (&self.rule, self.limits.first()) else {
             return named("with the request".to_owned(), "override");
         };
-        let kind = match first.shadow {
+        let kind = match first.never_denies() && !first.spec.unlimited {
             true => "shadow",
             false if rule.quota => "quota",
             false => "enforced",

@@ -63,25 +63,25 @@ impl DeniedTable {
     }
 
     /// Adds what one worker has counted in the last second.
-    pub(super) fn add(&mut self, counted: CountedKeys, rules: &RuleSet, end: u64) {
+    pub(super) fn add(&mut self, counted: CountedKeys, rules: &RuleSet, second: u64) {
         for limit in counted.limits {
             let known = self.limits.entry(limit.limit.clone()).or_default();
             for key in limit.into_keys() {
-                known.add(key, &self.tag_key, rules, end);
+                known.add(key, &self.tag_key, rules, second);
             }
         }
         while self.limits.len() > MOST_LIMITS {
             let smallest =
-                self.limits.iter().min_by_key(|(_, keys)| keys.sum()).map(|(limit, _)| limit.clone());
+                self.limits.iter().min_by_key(|(_, keys)| keys.rank()).map(|(limit, _)| limit.clone());
             let Some(smallest) = smallest else { return };
             self.limits.remove(&smallest);
         }
     }
 
     /// Forgets what was not denied for 15 minutes, and limits for which `is_in_force` is `false`.
-    pub(super) fn advance(&mut self, end: u64, is_in_force: impl Fn(&LimitRef) -> bool) {
+    pub(super) fn advance(&mut self, second: u64, is_in_force: impl Fn(&LimitRef) -> bool) {
         self.limits.retain(|limit, keys| {
-            keys.advance(end);
+            keys.advance(second);
             !keys.keys.is_empty() && is_in_force(limit)
         });
     }
@@ -135,7 +135,7 @@ impl DeniedTable {
 }
 
 impl LimitKeys {
-    fn add(&mut self, counted: HeavyKey<DeniedCharge>, tag_key: &HashKey, rules: &RuleSet, end: u64) {
+    fn add(&mut self, counted: HeavyKey<DeniedCharge>, tag_key: &HashKey, rules: &RuleSet, second: u64) {
         let HeavyKey { key, count, error, value: charge } = counted;
         self.has_more |= error > 0;
         let mut place = self.keys.iter().position(|known| known.is_row_of(&key, &charge));
@@ -144,7 +144,7 @@ impl LimitKeys {
         place = place.or_else(|| self.keys.iter().position(|known| known.id == id));
         if let Some(place) = place {
             let known = &mut self.keys[place];
-            known.denied.add(end, count - error);
+            known.denied.add(second, count - error);
             (known.charge, known.has_changed) = (charge, true);
             if *known.key != *key {
                 (known.key, known.is_looked_up) = (key.into(), false);
@@ -153,13 +153,13 @@ impl LimitKeys {
         }
         if self.keys.len() == MOST_KEYS {
             self.has_more = true;
-            let smallest = self.keys.iter().enumerate().min_by_key(|(_, key)| key.denied.sum());
+            let smallest = self.keys.iter().enumerate().min_by_key(|(_, key)| key.denied.rank());
             if let Some((place, _)) = smallest {
                 self.keys.swap_remove(place);
             }
         }
         let mut denied = Steps::default();
-        denied.add(end, count - error);
+        denied.add(second, count - error);
         let shown = masked(tag_key, rules, &key);
         self.keys.push(DeniedKey {
             id,
@@ -173,10 +173,10 @@ impl LimitKeys {
         });
     }
 
-    fn advance(&mut self, end: u64) {
+    fn advance(&mut self, second: u64) {
         for key in &mut self.keys {
             let before = key.denied.newest_steps(2);
-            key.denied.advance(end);
+            key.denied.advance(second);
             // A recently denied row's rate falls each second.
             key.has_changed = std::mem::take(&mut key.has_changed) || before > 0;
         }
@@ -184,8 +184,8 @@ impl LimitKeys {
         self.has_more &= !self.keys.is_empty();
     }
 
-    fn sum(&self) -> u64 {
-        self.keys.iter().map(|key| key.denied.sum()).sum()
+    fn rank(&self) -> Option<(u64, u64)> {
+        self.keys.iter().map(|key| key.denied.rank()).max()
     }
 }
 

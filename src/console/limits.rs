@@ -28,26 +28,26 @@ pub(super) struct LimitHistory {
     pub(super) over: Steps,
     /// Start of the current series of denials, seconds since the epoch.
     pub(super) since: Option<u64>,
+    /// The last second with denials, and the last one in which the rules had the limit.
     last_over: u64,
-    /// End of the last second in which the rules had the limit.
     seen: u64,
     has_changed: bool,
 }
 
 impl LimitHistories {
-    /// Adds a second. Returns how many of its decisions were over a limit but not denied.
-    pub(super) fn add(&mut self, limits: &LimitsInForce, end: u64) -> u64 {
+    /// Adds a second, which ended at `end`. Returns how many of its decisions were over a limit but not denied.
+    pub(super) fn add(&mut self, limits: &LimitsInForce, second: u64, end: u64) -> u64 {
         let mut shadow = 0;
         for reading in limits.readings() {
             if let Some(history) = self.limits.get_mut(&reading.limit) {
-                shadow += history.add(&reading, end);
+                shadow += history.add(&reading, second, end);
             } else if reading.asked > 0 {
                 let mut history = LimitHistory::new(&reading);
-                shadow += history.add(&reading, end);
+                shadow += history.add(&reading, second, end);
                 self.limits.insert(reading.limit, history);
             }
         }
-        self.limits.retain(|_, history| history.seen == end);
+        self.limits.retain(|_, history| history.seen == second);
         shadow
     }
 
@@ -81,23 +81,23 @@ impl LimitHistory {
         }
     }
 
-    fn add(&mut self, reading: &LimitReading<'_>, end: u64) -> u64 {
+    fn add(&mut self, reading: &LimitReading<'_>, second: u64, end: u64) -> u64 {
         let over = reading.over.saturating_sub(self.over_before);
         let shadow = reading.shadow.saturating_sub(self.shadow_before);
         // A rate above 0 changes each second, if only because time passes.
         let was_asked = self.asked.newest_steps(2) > 0;
-        self.asked.add(end, reading.asked.saturating_sub(self.asked_before));
-        self.over.add(end, over);
+        self.asked.add(second, reading.asked.saturating_sub(self.asked_before));
+        self.over.add(second, over);
         self.has_changed = was_asked || self.asked.newest_steps(2) > 0;
         if over > 0 {
             if self.since.is_none() {
                 self.since = Some(end - 1);
             }
-            self.last_over = end;
-        } else if end.saturating_sub(self.last_over) > LONGEST_PAUSE_S {
+            self.last_over = second;
+        } else if second - self.last_over > LONGEST_PAUSE_S {
             self.since = None;
         }
-        self.seen = end;
+        self.seen = second;
         (self.asked_before, self.over_before, self.shadow_before) =
             (reading.asked, reading.over, reading.shadow);
         shadow

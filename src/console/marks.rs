@@ -11,6 +11,7 @@ use super::totals::SECONDS;
 
 /// More marks than this in 15 minutes do not help; the oldest ones are dropped.
 const MOST_MARKS: usize = 60;
+const UNAVAILABLE: &str = "Redis unavailable";
 
 #[derive(Debug, Default)]
 pub(super) struct Marks {
@@ -18,8 +19,8 @@ pub(super) struct Marks {
     before: Option<Known>,
     /// The current or the last outage, with its end.
     pub(super) outage: Option<(LastOutage, Option<u64>)>,
-    /// Since when one of the store's breakers has been open.
-    pub(super) breakers_open_since: Option<u64>,
+    /// Seconds for which one of the store's breakers has been open.
+    pub(super) breakers_open_s: u64,
 }
 
 /// What is compared.
@@ -34,7 +35,7 @@ impl Marks {
     /// Adds an observation's marks. Returns `true` if there are new ones.
     pub(super) fn add(&mut self, now: &Observation) -> bool {
         let has_open_breaker = now.store.breakers_open > 0;
-        self.breakers_open_since = has_open_breaker.then(|| self.breakers_open_since.unwrap_or(now.end));
+        self.breakers_open_s = if has_open_breaker { self.breakers_open_s + now.seconds } else { 0 };
         let oldest = now.end.saturating_sub(SECONDS as u64);
         self.list.retain(|mark| mark.until.unwrap_or(mark.at) >= oldest);
         let mut has_news = self.add_outage(now);
@@ -45,26 +46,26 @@ impl Marks {
         let at_start = Known { generation: known.generation.min(1), rejected_at: None, is_draining: false };
         let before = self.before.replace(known).unwrap_or(at_start);
         if before.generation != now.rules.generation {
-            has_news |= self.push(now.rules.loaded_at, Level::Plain, "new rules".to_owned());
+            has_news |= self.push(now.rules.loaded_at, None, Level::Plain, "new rules");
         }
         if let Some(at) = rejected_at.filter(|_| before.rejected_at != rejected_at) {
-            has_news |= self.push(at, Level::Bad, "rules rejected".to_owned());
+            has_news |= self.push(at, None, Level::Bad, "rules rejected");
         }
         if now.service.is_draining && !before.is_draining {
-            has_news |= self.push(now.end, Level::Warn, "draining".to_owned());
+            has_news |= self.push(now.end, None, Level::Warn, "draining");
         }
         has_news
     }
 
     pub(super) fn add_reset(&mut self, at: u64) {
-        self.push(at, Level::Plain, "counter reset".to_owned());
+        self.push(at, None, Level::Plain, "counter reset");
     }
 
-    fn push(&mut self, at: u64, level: Level, text: String) -> bool {
+    fn push(&mut self, at: u64, until: Option<u64>, level: Level, text: impl Into<String>) -> bool {
         if self.list.len() == MOST_MARKS {
             self.list.pop_front();
         }
-        self.list.push_back(Mark { at, until: None, level, text });
+        self.list.push_back(Mark { at, until, level, text: text.into() });
         true
     }
 
@@ -87,25 +88,14 @@ impl Marks {
         let (level, text) = match ended {
             Some(ended) => {
                 let lasted = Duration::from_secs(ended.saturating_sub(at).max(1));
-                (Level::Warn, format!("Redis unavailable {}", readable_duration(lasted)))
+                (Level::Warn, format!("{UNAVAILABLE} {}", readable_duration(lasted)))
             }
-            None => (Level::Bad, "Redis unavailable".to_owned()),
+            None => (Level::Bad, UNAVAILABLE.to_owned()),
         };
-        let known = self.list.iter_mut().find(|mark| {
-            mark.at == at
-                && mark.text.starts_with(
-                    "Redis \
-                                        unavailable",
-                )
-        });
-        match known {
+        let is_known = |mark: &&mut Mark| mark.at == at && mark.text.starts_with(UNAVAILABLE);
+        match self.list.iter_mut().find(is_known) {
             Some(mark) => *mark = Mark { at, until: Some(until), level, text },
-            None => {
-                self.push(at, level, text);
-                if let Some(mark) = self.list.back_mut() {
-                    mark.until = Some(until);
-                }
-            }
+            None => _ = self.push(at, Some(until), level, text),
         }
         has_news
     }

@@ -1,12 +1,13 @@
 //! Says what is wrong, worst first: red if an alert of severity `page` fires or the process is not ready, amber for one
 //! of severity `ticket`, plain for what is over.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use base::{readable_duration, with_commas};
+use rules::utc_text;
 
 use super::marks::Marks;
-use super::observation::Observation;
+use super::observation::{Certificate, Observation};
 use super::shapes::UnknownKey;
 use super::state::{Level, Notice};
 use super::totals::{Second, Sums, Totals};
@@ -89,17 +90,12 @@ impl Notices {
             }
             _ => {}
         }
-        let open_since = facts.marks.breakers_open_since;
         let has_outage = matches!(facts.marks.outage, Some((_, None)));
-        if open_since.is_some_and(|since| end - since >= BREAKERS_OPEN_S) && !has_outage {
+        if facts.marks.breakers_open_s > BREAKERS_OPEN_S && !has_outage {
             let (open, all) = (store.breakers_open, store.breakers);
             let title = format!("{open} of {all} circuit breakers of Redis open, for two minutes or more.");
-            self.bad(
-                &title,
-                "Calls to these servers are answered by on_store_failure.",
-                "See the servers \
-                              on /store.",
-            );
+            let text = "Calls to these servers are answered by on_store_failure.";
+            self.bad(&title, text, "See the servers on /store.");
         }
         let overloads = facts.totals.grown_in_a_minute(|sums| sums.metrics.store_overloads);
         if overloads > 0 {
@@ -178,7 +174,10 @@ impl Notices {
         if unknown > 0 {
             let unknown = with_commas(unknown);
             let title = format!("{unknown} requests named a domain without rules in the last minute.");
-            let text = format!("{}: admitted without a limit.", facts.unknown_domains.join(", "));
+            // Requests are sampled, so perhaps none of them left its name.
+            let names = facts.unknown_domains.join(", ");
+            let colon = if names.is_empty() { "" } else { ": " };
+            let text = format!("Admitted without a limit{colon}{names}.");
             self.warn(&title, text, "Check the spelling of the domain.");
         }
         if let Some(UnknownKey { domain, key, known, rate }) = &facts.unknown_key {
@@ -218,11 +217,14 @@ impl Notices {
         let fix = "Free disk space, or speed up the reader of the log.";
         grown(|sums| sums.metrics.lost_log_lines, "log lines lost", "", fix);
         for certificate in &facts.now.service.certificates {
-            let left = certificate.expires_at - facts.now.end.cast_signed();
-            if left < WEEK_S {
-                let days = left.max(0) / (24 * 3_600);
-                let title = format!("The certificate of port {} expires in {days} d.", certificate.port);
-                self.warn(&title, "", "Renew it; /tls names its file.");
+            let Certificate { port, expires_at } = certificate;
+            let left = expires_at - facts.now.end.cast_signed();
+            let fix = "Renew it; /tls names its file.";
+            if left <= 0 {
+                self.bad(&format!("The certificate of port {port} has expired."), "", fix);
+            } else if left < WEEK_S {
+                let days = left / (24 * 3_600);
+                self.warn(&format!("The certificate of port {port} expires in {days} d."), "", fix);
             }
         }
     }
@@ -256,6 +258,5 @@ pub fn rate_text(rate: f64) -> String {
 
 /// Time of day in UTC.
 pub fn clock(seconds: u64) -> String {
-    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
-    time.get(11..19).unwrap_or_default().to_owned()
+    utc_text(seconds.saturating_mul(1_000_000)).get(11..19).unwrap_or_default().to_owned()
 }

@@ -30,16 +30,16 @@ pub(super) struct UnknownKey {
 }
 
 impl Shapes {
-    pub(super) fn add(&mut self, counted: &CountedKeys, end: u64) {
-        add_all(&mut self.without_limit, counted.without_limit.keys(), end);
-        add_all(&mut self.unknown_domains, counted.unknown_domains.keys(), end);
+    pub(super) fn add(&mut self, counted: &CountedKeys, second: u64) {
+        add_all(&mut self.without_limit, counted.without_limit.keys(), second);
+        add_all(&mut self.unknown_domains, counted.unknown_domains.keys(), second);
     }
 
     /// Forgets what was not seen for 15 minutes.
-    pub(super) fn advance(&mut self, end: u64) {
+    pub(super) fn advance(&mut self, second: u64) {
         for map in [&mut self.without_limit, &mut self.unknown_domains] {
             map.retain(|_, steps| {
-                steps.advance(end);
+                steps.advance(second);
                 steps.sum() > 0
             });
         }
@@ -73,12 +73,12 @@ impl Shapes {
     }
 }
 
-fn add_all(map: &mut HashMap<Box<str>, Steps>, counted: &[HeavyKey], end: u64) {
+fn add_all(map: &mut HashMap<Box<str>, Steps>, counted: &[HeavyKey], second: u64) {
     for HeavyKey { key, count, error, .. } in counted {
-        map.entry(key.as_str().into()).or_default().add(end, (count - error) * u64::from(LOOKED_AT));
+        map.entry(key.as_str().into()).or_default().add(second, (count - error) * u64::from(LOOKED_AT));
     }
     while map.len() > MOST {
-        let smallest = map.iter().min_by_key(|(_, steps)| steps.sum()).map(|(key, _)| key.clone());
+        let smallest = map.iter().min_by_key(|(_, steps)| steps.rank()).map(|(key, _)| key.clone());
         let Some(smallest) = smallest else { return };
         map.remove(&smallest);
     }
@@ -91,4 +91,27 @@ fn sorted(map: &HashMap<Box<str>, Steps>, most: usize) -> Vec<(&str, f64)> {
     rates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
     rates.truncate(most);
     rates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_map_keeps_what_is_frequent_now() {
+        let mut shapes = Shapes::default();
+        for second in 1..=303 {
+            let mut counted = [CountedKeys::default(), CountedKeys::default()];
+            // 70 shapes at one request per second, then another one at 100.
+            for shape in 0..70 {
+                counted[shape % 2].without_limit.count(&format!("d: old {shape}"), || ());
+            }
+            if second > 300 {
+                (0..100).for_each(|_| counted[0].without_limit.count("d: new", || ()));
+            }
+            counted.iter().for_each(|counted| shapes.add(counted, second));
+            shapes.advance(second);
+        }
+        assert_eq!(shapes.most_without_limit(1)[0].0, "d: new");
+    }
 }

@@ -33,8 +33,8 @@ const FIVE_MINUTES: u64 = 300 / STEP_S;
 pub(super) struct History {
     pub(super) options: ConsoleOptions,
     pub(super) now: Option<Observation>,
-    /// Observations so far.
-    observed: u64,
+    /// Seconds observed so far: rates and sums count by these, because a clock can step back.
+    second: u64,
     pub(super) catalog: Catalog,
     pub(super) limits: LimitHistories,
     pub(super) denied: DeniedTable,
@@ -66,7 +66,7 @@ impl History {
             denied: DeniedTable::new(options.tag_key),
             options,
             now: None,
-            observed: 0,
+            second: 0,
             catalog: Catalog::default(),
             limits: LimitHistories::default(),
             shapes: Shapes::default(),
@@ -84,34 +84,34 @@ impl History {
     }
 
     pub(super) fn observe(&mut self, mut now: Observation) -> News {
-        let end = now.end;
+        self.second += now.seconds;
+        let (second, end) = (self.second, now.end);
         let has_new_rules = self.catalog.update(&now.rule_set);
         if has_new_rules {
             self.denied.mask_again(&now.rule_set);
             self.rows = RowsInForce::count(&now.rule_set, end);
         }
         self.rows.advance(end);
-        let shadow = self.limits.add(&now.limits, end);
+        let shadow = self.limits.add(&now.limits, second, end);
         self.catalog.add_missing(self.limits.all().map(|(_, limit)| &limit.name));
         for counted in std::mem::take(&mut now.denied) {
-            self.shapes.add(&counted, end);
-            self.denied.add(counted, &now.rule_set, end);
+            self.shapes.add(&counted, second);
+            self.denied.add(counted, &now.rule_set, second);
         }
-        self.shapes.advance(end);
-        self.denied.advance(end, |limit| self.limits.get(limit).is_some());
+        self.shapes.advance(second);
+        self.denied.advance(second, |limit| self.limits.get(limit).is_some());
         let label_of = |limit: &LimitRef| self.limits.get(limit).map(|history| &history.name.1);
         self.denied.find_exceptions(&now.rule_set, end, label_of);
         let sums = Sums { metrics: now.metrics.clone(), evictions: now.store.evictions };
         self.totals.add(sums, now.seconds, shadow, now.store.answers);
         let grown = |sum: fn(&Observation) -> u64| sum(&now).saturating_sub(self.now.as_ref().map_or(0, sum));
-        self.deny_hits.add(end, grown(|now| now.store.deny_hits));
-        self.blocked.add(end, grown(|now| now.metrics.blocked));
-        self.exempt.add(end, grown(|now| now.metrics.exempt));
-        self.bans.add(end, grown(|now| now.metrics.bans));
+        self.deny_hits.add(second, grown(|now| now.store.deny_hits));
+        self.blocked.add(second, grown(|now| now.metrics.blocked));
+        self.exempt.add(second, grown(|now| now.metrics.exempt));
+        self.bans.add(second, grown(|now| now.metrics.bans));
         let has_marks = self.marks.add(&now);
         let has_notices = self.update_notices(&now);
-        self.observed += 1;
-        let is_due = self.observed.is_multiple_of(STATE_EVERY_S) || now.seconds > 1;
+        let is_due = second.is_multiple_of(STATE_EVERY_S) || now.seconds > 1;
         self.now = Some(now);
         if has_new_rules || has_marks || has_notices || is_due { News::State } else { News::Sample }
     }
@@ -163,7 +163,7 @@ impl History {
     }
 
     fn frame_id(&self) -> String {
-        format!("{}-{}", self.options.instance.id, self.observed)
+        format!("{}-{}", self.options.instance.id, self.second)
     }
 
     pub(super) fn end(&self) -> u64 {

@@ -69,11 +69,11 @@ impl History {
 
     /// Returns what changed in the last second, for the rows that streams have.
     pub(super) fn sample(&self) -> ConsoleSample {
-        let end = self.end();
+        let (second, end) = (self.second, self.end());
         let changed = self.limits.changed().filter_map(|limit| {
             let id = self.catalog.rows.get(&limit.name)?.id;
             let numbers =
-                (id, rounded(limit.asked.rate(end)), rounded(limit.over.rate(end)), limit.over.sum());
+                (id, rounded(limit.asked.rate(second)), rounded(limit.over.rate(second)), limit.over.sum());
             self.listed_rules.contains(&id).then_some(numbers)
         });
         let keys = self.denied.all().flat_map(|(_, limit)| &limit.keys);
@@ -83,7 +83,9 @@ impl History {
             end,
             sample: self.totals.newest(),
             rules: changed.collect(),
-            keys: keys.map(|key| (key.id.clone(), rounded(key.denied.rate(end)), key.denied.sum())).collect(),
+            keys: keys
+                .map(|key| (key.id.clone(), rounded(key.denied.rate(second)), key.denied.sum()))
+                .collect(),
             marks: marks.cloned().collect(),
             reasons: self.reasons().to_vec(),
             fleet: self.fleet(),
@@ -118,7 +120,6 @@ impl History {
 
     /// Returns the limits used in the last 15 minutes: the most denied ones, then the most frequent.
     fn used_rows(&self) -> Vec<RuleRow<'_>> {
-        let end = self.end();
         let used = self.limits.all().filter(|(_, history)| history.asked.sum() > 0);
         let mut rows: Vec<_> = used
             .filter_map(|(limit, history)| {
@@ -128,8 +129,8 @@ impl History {
                     row,
                     history,
                     leases: self.leases(),
-                    asked: history.asked.rate(end),
-                    denied: history.over.rate(end),
+                    asked: history.asked.rate(self.second),
+                    denied: history.over.rate(self.second),
                     keys: keys.map_or(0, |keys| keys.keys.len()),
                     has_more_keys: keys.is_some_and(|keys| keys.has_more),
                 })
@@ -153,12 +154,11 @@ impl History {
     }
 
     fn keys(&self) -> Vec<ConsoleKey> {
-        let end = self.end();
         let mut all = Vec::new();
         for (limit, keys) in self.denied.all() {
             let row = self.limits.get(limit).and_then(|history| self.catalog.rows.get(&history.name));
             let Some(row) = row else { continue };
-            let mut keys: Vec<_> = keys.keys.iter().map(|key| (key.denied.rate(end), key)).collect();
+            let mut keys: Vec<_> = keys.keys.iter().map(|key| (key.denied.rate(self.second), key)).collect();
             keys.sort_by(most_denied);
             all.extend(keys.into_iter().take(MOST_KEYS_OF_A_RULE).map(|(rate, key)| (row, rate, key)));
         }
@@ -196,7 +196,7 @@ impl History {
             batch: (batches > 0).then(|| rounded(requests as f64 / batches as f64)),
             breakers: store.breakers,
             breakers_open: store.breakers_open,
-            deny_hits: rounded(self.deny_hits.rate(self.end())),
+            deny_hits: rounded(self.deny_hits.rate(self.second)),
             deny_keys: store.deny_keys,
             server: store.server,
             last_outage,

@@ -187,6 +187,61 @@ async fn a_flood_of_keys_is_bounded_and_hides_no_heavy_key() {
 }
 
 #[tokio::test]
+async fn the_hottest_key_is_shown_although_the_table_is_full() {
+    let mut process = Observed::start(1);
+    // 40 keys at 3 denials per second, later another one at 100.
+    for second in 0..65 {
+        let new = if second < 60 { 0 } else { 100 };
+        for _ in 0..new {
+            process.ask(0, "d", &[("user", "the new one")]).await;
+        }
+        for number in 0..120 {
+            process.ask(0, "d", &[("user", &format!("user {}", number % 40))]).await;
+        }
+        process.second();
+    }
+    let state = process.second();
+    assert_eq!(state["keys"][0]["denied_15m"], 499, "{}", state["keys"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_inflates_no_rate_and_keeps_no_key() {
+    let mut process = Observed::start(1);
+    process.store = StoreObserved { breakers: 2, breakers_open: 1, ..process.store };
+    for second in 0..150 {
+        if second == 20 {
+            process.end -= 3_600;
+        }
+        process.ask(0, "d", &[("user", "ann")]).await;
+        let state = process.second();
+        let rate = state["rules"]["list"][0]["denied"].as_f64().expect("a rate");
+        assert!(rate <= 1.0, "{second}: {rate}");
+        let has_notice = state["notices"].to_string().contains("circuit breakers of Redis open");
+        assert_eq!(has_notice, second >= 120, "{second}");
+    }
+    (0..900).for_each(|_| drop(process.second()));
+    assert_eq!(process.second()["keys"], json!([]));
+}
+
+#[tokio::test]
+async fn a_limit_that_only_announces_denies_nothing() {
+    let soft = "
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 1, on_over: announce } }
+  - { key: open, rate_limit: { unit: day, unlimited: true, count: true, algorithm: fixed_window } }
+";
+    let mut process = Observed::start(1);
+    process.limiters[0].rulebook.replace(rule_set(soft));
+    for key in ["user", "user", "open"] {
+        process.ask(0, "d", &[(key, "ann")]).await;
+    }
+    let rules = process.second()["rules"]["list"].clone();
+    let kinds = [0, 1].map(|rule| (rules[rule]["rule"].clone(), rules[rule]["kind"].clone()));
+    assert_eq!(kinds, [(json!("d.user"), json!("shadow")), (json!("d.open"), json!("enforced"))]);
+}
+
+#[tokio::test]
 async fn a_rule_says_how_its_limit_counts() {
     let mut process = Observed::start(1);
     process.ask(0, "d", &[("user", "ann")]).await;
@@ -302,6 +357,20 @@ fn the_worst_notice_is_the_first_and_there_are_at_most_six() {
     assert_eq!(notices[0], ("bad".to_owned(), "■ Not ready: starting.".to_owned()));
     assert!(notices[1..].iter().all(|(level, _)| level == "warn"), "{notices:?}");
     assert!(notices.iter().any(|(_, title)| title == "▲ This process is draining."), "{notices:?}");
+}
+
+#[test]
+fn an_expired_certificate_and_an_unknown_domain_without_a_name_are_told() {
+    let mut process = Observed::start(1);
+    process.metrics.domain_not_found(1);
+    process.service.certificates = vec![Certificate { port: "grpc", expires_at: (T0 + 1).cast_signed() }];
+    let notices = process.second()["notices"].clone();
+    let [certificate, domain] = [0, 1].map(|place| notices[place].clone());
+    assert_eq!(
+        (&certificate["level"], &certificate["title"]),
+        (&json!("bad"), &json!("■ The certificate of port grpc has expired."))
+    );
+    assert_eq!(domain["text"], "Admitted without a limit.");
 }
 
 #[test]

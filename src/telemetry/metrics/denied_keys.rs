@@ -21,8 +21,9 @@ const SHAPES: usize = 64;
 const DOMAINS: usize = 16;
 /// On average, one in this many requests without a limit is sampled.
 pub const LOOKED_AT: u32 = 16;
-/// Longer names of unknown domains are cut.
+/// Longer names of domains are cut, as are longer lists of keys.
 const DOMAIN_CHARS: usize = 64;
+const NAMES_CHARS: usize = 200;
 
 /// Counts of a worker. Clones share them. The default counts nothing, for when nobody reads it.
 #[derive(Clone, Debug, Default)]
@@ -135,7 +136,8 @@ impl DeniedKeys {
         }
         for descriptor in &request.descriptors {
             let names: Vec<_> = descriptor.entries.iter().map(|entry| entry.key.as_str()).collect();
-            counted.without_limit.count(&format!("{domain}: {}", names.join(", ")), || ());
+            let names: String = names.join(", ").chars().take(NAMES_CHARS).collect();
+            counted.without_limit.count(&format!("{domain}: {names}"), || ());
         }
     }
 }
@@ -178,7 +180,25 @@ impl CountingWorkers {
 
 #[cfg(test)]
 mod tests {
+    use engine::{Caller, Descriptor, Entry};
+
     use super::*;
+
+    #[test]
+    fn the_names_of_a_request_are_cut() {
+        let entry = Entry { key: "k".repeat(65_536), value: String::new() };
+        let request = Request {
+            domain: "d".repeat(65_536),
+            hits_addend: 1,
+            descriptors: vec![Descriptor { entries: vec![entry; 32], ..Descriptor::default() }],
+            caller: Caller::default(),
+        };
+        let worker = Arc::<WorkerKeys>::default();
+        DeniedKeys(Some(Arc::clone(&worker))).count_without_limit(&request, true);
+        let counted = worker.counted.lock();
+        let key = &counted.without_limit.keys()[0].key;
+        assert_eq!(key.len(), DOMAIN_CHARS + 2 + NAMES_CHARS, "{key}");
+    }
 
     #[test]
     fn requests_in_turns_are_taken_alike() {
