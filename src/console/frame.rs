@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use base::escaped_json;
 use serde::Serialize;
-use serde_json::json;
 use tokio::sync::watch;
 
 /// Formats an event as `text/event-stream`.
@@ -39,7 +38,5 @@ impl Frames {
     }
 }
 
-pub fn last_frame() -> Arc<str> {
-    let data = json!({"reason": "the process stops"});
-    format!("event: end\ndata: {data}\n\n").into()
-}
+/// The last event of a stream.
+pub const LAST_FRAME: &str = "event: end\ndata: {\"reason\":\"the process stops\"}\n\n";

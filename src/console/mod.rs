@@ -32,7 +32,7 @@ use strum::IntoStaticStr;
 use tokio::sync::watch;
 
 use frame::json_text;
-use history::{History, RuleSelection};
+use history::History;
 
 pub use excepted::KeyException;
 pub use live::LiveObserved;
@@ -44,7 +44,8 @@ pub use totals::SECONDS;
 
 pub use actions::{ActionError, ConsoleActions, MOST_VALUES, RowId, RowStatus};
 pub use denied::DeniedRow;
-pub use frame::{Frames, last_frame};
+pub use frame::{Frames, LAST_FRAME};
+pub use history::RuleSelection;
 pub use mask::KeyEntry;
 pub use observation::{
     Certificate, LastOutage, Observation, RejectedRules, RulesObserved, ServiceObserved, StoreObserved,
@@ -105,14 +106,9 @@ impl Console {
         }
     }
 
-    /// The state as JSON, with at most 200 rules.
-    pub fn state(&self) -> String {
-        json_text(&self.history.lock().state(RuleSelection::Most))
-    }
-
-    /// The state as JSON with every rule, without trends.
-    pub fn state_with_all_rules(&self) -> String {
-        json_text(&self.history.lock().state(RuleSelection::All))
+    /// The state as JSON.
+    pub fn state(&self, rules: RuleSelection) -> String {
+        json_text(&self.history.lock().state(rules))
     }
 
     /// The events from now on, starting with the state.

@@ -116,9 +116,9 @@ pub(super) enum CounterCallError {
     NoDecision(#[from] NoDecision),
     #[error(transparent)]
     Change(ChangeError),
-    /// The name of the field.
-    #[error("{0} must be a whole number of at most 2^52")]
-    Units(&'static str),
+    /// The name of the field, and what is expected.
+    #[error("{0} must be {1}")]
+    Field(&'static str, &'static str),
     #[error(transparent)]
     List(#[from] UsageListError),
     /// The settings of the store are invalid by now, such as a file that is gone.
@@ -140,7 +140,7 @@ impl IntoResponse for CounterCallError {
             Self::NoCounter(_) | Self::NoDomain { .. } | Self::List(UsageListError::NoRule { .. }) => {
                 StatusCode::NOT_FOUND
             }
-            Self::Json(_) | Self::NoDecision(_) | Self::List(_) | Self::Change(_) | Self::Units(_) => {
+            Self::Json(_) | Self::NoDecision(_) | Self::List(_) | Self::Change(_) | Self::Field(..) => {
                 StatusCode::BAD_REQUEST
             }
         };

@@ -9,10 +9,12 @@ use axum::extract::{Extension, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base::clock::monotonic;
+use engine::wire::json::Object;
 use engine::{Reset, Store};
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::admin_access::CONSOLE_PAGE;
@@ -21,7 +23,8 @@ use super::console_streams::{StreamPlace, Streams};
 use super::exceptions::{author_of, live_status};
 use super::server::ClientAddress;
 use crate::console::{
-    ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, MOST_VALUES, RowId, RowStatus, last_frame,
+    ActionError, ConsoleActions, DeniedRow, Frames, KeyEntry, LAST_FRAME, MOST_VALUES, RowId, RowStatus,
+    RuleSelection,
 };
 use crate::decide::NoDecision;
 use crate::decide::usage::CounterTimes;
@@ -55,10 +58,25 @@ struct ConsoleRoutes<S> {
     streams: Arc<Streams>,
 }
 
+/// Each action reads some of these fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Fields {
+    id: String,
+    ids: Vec<String>,
+    reason: Value,
+    by: Value,
+    entry: Option<usize>,
+    effect: Map<String, Value>,
+    until: Option<Value>,
+}
+
 #[derive(Debug, thiserror::Error)]
 enum ConsoleRefusal {
     #[error("the body must be a JSON object with {0}")]
     Malformed(&'static str),
+    #[error("the body is not as expected: {0}")]
+    Json(#[from] serde_json::Error),
     #[error(transparent)]
     Action(#[from] ActionError),
     #[error(transparent)]
@@ -70,7 +88,9 @@ impl IntoResponse for ConsoleRefusal {
         let status = match &self {
             Self::Live(error) => live_status(error),
             Self::Action(ActionError::NoDecision(NoDecision::Store(_))) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Malformed(_) | Self::Action(ActionError::NoDecision(_)) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::Json(_) | Self::Action(ActionError::NoDecision(_)) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Action(ActionError::NoRow(_)) => StatusCode::NOT_FOUND,
             Self::Action(ActionError::Changed(_) | ActionError::Blocked | ActionError::NoValue) => {
                 StatusCode::CONFLICT
@@ -102,8 +122,8 @@ async fn state_page<S: Store + Reset + 'static>(
 ) -> Response {
     let console = &state.endpoints.actions.console;
     let has_all = query.is_some_and(|query| query.split('&').any(|pair| pair == "rules=all"));
-    let text = if has_all { console.state_with_all_rules() } else { console.state() };
-    not_stored(JSON, text + "\n")
+    let rules = if has_all { RuleSelection::All } else { RuleSelection::Most };
+    not_stored(JSON, console.state(rules) + "\n")
 }
 
 /// A stream with a slot.
@@ -127,7 +147,7 @@ impl EventStream {
         let text = place.displaced.run_until_cancelled(next).await?.flatten();
         self.place.waits(monotonic());
         self.is_over = text.is_none();
-        let text = text.unwrap_or_else(last_frame);
+        let text = text.unwrap_or_else(|| LAST_FRAME.into());
         // All streams send the same memory.
         Some((Ok(Bytes::from_owner(Arc::<[u8]>::from(text))), self))
     }
@@ -157,8 +177,7 @@ async fn show<S: Store + Reset + 'static>(
     State(state): State<Arc<ConsoleRoutes<S>>>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {
-    let body = object(&body, "id")?;
-    let status = state.endpoints.actions.show(&row_id(&body["id"])?).await?;
+    let status = state.endpoints.actions.show(&row_id(&read(&body)?.id)?).await?;
     Ok(not_stored(JSON, format!("{:#}\n", status_json(&status))))
 }
 
@@ -167,8 +186,8 @@ async fn reset<S: Store + Reset + 'static>(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {
-    let body = object(&body, "id and reason")?;
-    let (id, reason) = (row_id(&body["id"])?, required_reason(&body)?);
+    let body = read(&body)?;
+    let (id, reason) = (row_id(&body.id)?, required_reason(&body.reason)?);
     let actions = &state.endpoints.actions;
     let logged = |row: &DeniedRow| actions.console.logged(&actions.service.rulebook.rules(), &row.key);
     let audit = |row: &DeniedRow| {
@@ -187,12 +206,12 @@ async fn values<S: Store + Reset + 'static>(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {
-    const EXPECTED: &str = "ids, at most 200 of them, and reason";
-    let body = object(&body, EXPECTED)?;
-    let reason = required_reason(&body)?;
-    let ids = body["ids"].as_array().filter(|ids| ids.len() <= MOST_VALUES);
-    let ids = ids.ok_or(ConsoleRefusal::Malformed(EXPECTED))?;
-    let ids = ids.iter().map(row_id).collect::<Result<Vec<_>, _>>()?;
+    let Fields { ids, reason, .. } = read(&body)?;
+    let reason = required_reason(&reason)?;
+    if ids.len() > MOST_VALUES {
+        return Err(ConsoleRefusal::Malformed("at most 200 ids"));
+    }
+    let ids = ids.iter().map(|id| row_id(id)).collect::<Result<Vec<_>, _>>()?;
     let values = state.endpoints.actions.values(&ids);
     let keys = values.len();
     tracing::info!(keys, %peer, reason, "values of denied keys shown through the admin port");
@@ -206,21 +225,14 @@ async fn except<S: Store + Reset + 'static>(
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
     body: Bytes,
 ) -> Result<Response, ConsoleRefusal> {
-    let mut body = object(&body, "id, effect and reason")?;
-    let author = author_of(&body["reason"], &body["by"], peer);
-    let entry = body["entry"].as_u64().and_then(|entry| usize::try_from(entry).ok());
-    let (domain, entry) = state.endpoints.actions.entry(&row_id(&body["id"])?, entry)?;
-    let mut row = body["effect"].take();
-    let columns =
-        row.as_object_mut().ok_or(ConsoleRefusal::Malformed("an effect such as {\"block\": true}"))?;
-    columns.extend(
+    let Fields { id, reason, by, entry, effect: mut row, until, .. } = read(&body)?;
+    let (domain, entry) = state.endpoints.actions.entry(&row_id(&id)?, entry)?;
+    row.extend(
         [("domain", domain), ("key", entry.key), ("value", entry.value)]
             .map(|(name, text)| (name.to_owned(), text.into())),
     );
-    if !body["until"].is_null() {
-        columns.insert("until".to_owned(), body["until"].take());
-    }
-    let rows = state.live.set(vec![row], &author).await?;
+    row.extend(until.map(|until| ("until".to_owned(), until)));
+    let rows = state.live.set(vec![row.into()], &author_of(&reason, &by, peer)).await?;
     Ok(not_stored(JSON, format!("{:#}\n", json!({ "rows": rows }))))
 }
 
@@ -251,18 +263,18 @@ fn status_json(status: &RowStatus) -> Value {
     })
 }
 
-fn object(body: &[u8], expected: &'static str) -> Result<Value, ConsoleRefusal> {
-    let body = serde_json::from_slice(body).ok().filter(Value::is_object);
-    body.ok_or(ConsoleRefusal::Malformed(expected))
+fn read(body: &[u8]) -> Result<Fields, ConsoleRefusal> {
+    let Object(fields) = serde_json::from_slice(body)?;
+    Ok(fields)
 }
 
-fn row_id(id: &Value) -> Result<RowId, ConsoleRefusal> {
-    id.as_str().and_then(RowId::parse).ok_or(ConsoleRefusal::Malformed("ids of 12 hexadecimal digits"))
+fn row_id(id: &str) -> Result<RowId, ConsoleRefusal> {
+    RowId::parse(id).ok_or(ConsoleRefusal::Malformed("ids of 12 hexadecimal digits"))
 }
 
-fn required_reason(body: &Value) -> Result<String, ConsoleRefusal> {
+fn required_reason(reason: &Value) -> Result<String, ConsoleRefusal> {
     const EXPECTED: &str = "a reason of 1 to 200 characters";
-    reason_of(&body["reason"]).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
+    reason_of(reason).filter(|reason| !reason.is_empty()).ok_or(ConsoleRefusal::Malformed(EXPECTED))
 }
 
 /// Returns an operator's reason as it is logged: without characters that change a line or its direction. `None` if it

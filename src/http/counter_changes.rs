@@ -18,6 +18,10 @@ use crate::decide::counters::{Change, ChangeError, ChangedCounter, MOST_UNITS};
 type Endpoints<S> = State<Arc<CounterEndpoints<S>>>;
 type Answered = Result<Response, CounterCallError>;
 
+const LONG_REASON: CounterCallError =
+    CounterCallError::Field("the reason", "a text of at most 200 characters");
+const UNITS: &str = "a whole number of at most 2^52";
+
 pub(super) async fn reset<S: Store + Reset + 'static>(
     State(endpoints): Endpoints<S>,
     Extension(ClientAddress(peer)): Extension<ClientAddress>,
@@ -51,10 +55,10 @@ pub(super) async fn change<S: Store + Reset + 'static>(
     let Order { request, reason, limit_name, used, units } = Order::read(&endpoints, &body)?;
     let change = if uri.path() == "/counters/set" {
         let used = used.as_u64().filter(|used| *used <= MOST_UNITS);
-        Change::Set(used.ok_or(CounterCallError::Units("used"))?)
+        Change::Set(used.ok_or(CounterCallError::Field("used", UNITS))?)
     } else {
         let units = units.as_i64().filter(|units| units.unsigned_abs() <= MOST_UNITS);
-        Change::Add(units.ok_or(CounterCallError::Units("units"))?)
+        Change::Add(units.ok_or(CounterCallError::Field("units", UNITS))?)
     };
     let audit = |key: &str| {
         let key = endpoints.logged(key);
@@ -99,7 +103,7 @@ impl Order {
         // Refuses an unreadable body as `/json` does.
         let rest = object.map(|object| object.to_string());
         Ok(Self {
-            reason: reason_of(&reason),
+            reason: (!reason.is_null()).then(|| reason_of(&reason).ok_or(LONG_REASON)).transpose()?,
             limit_name: serde_json::from_value(limit_name)?,
             request: endpoints.request(rest.as_deref().map_or(body, str::as_bytes))?,
             used,

@@ -22,7 +22,7 @@ use super::totals::{Sums, Totals};
 use crate::telemetry::metrics::LimitRef;
 use state::MOST_SHAPES;
 
-pub(super) use state::RuleSelection;
+pub use state::RuleSelection;
 
 /// Streams get the whole state at least this often.
 const STATE_EVERY_S: u64 = 10;

@@ -29,8 +29,8 @@ const MOST_PROBLEMS: usize = 3;
 
 /// Limits to include in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::console) enum RuleSelection {
-    /// The most denied ones, then the most frequent.
+pub enum RuleSelection {
+    /// At most 200: the most denied ones, then the most frequent.
     Most,
     /// All of them, without trends.
     All,

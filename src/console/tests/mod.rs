@@ -120,7 +120,7 @@ impl Observed {
             service: self.service.clone(),
             live: self.live.clone(),
         });
-        serde_json::from_str(&self.console.state()).expect("JSON")
+        serde_json::from_str(&self.console.state(RuleSelection::Most)).expect("JSON")
     }
 
     fn notices(&mut self) -> Vec<(String, String)> {

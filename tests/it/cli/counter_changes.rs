@@ -251,6 +251,10 @@ fn a_change_needs_the_token_of_an_operator() {
             json!({"domain": "shop", "descriptors": [descriptor], "limit_name": 3, "used": 1}),
             "invalid type: integer `3`, expected a string",
         ),
+        (
+            json!({"domain": "shop", "descriptors": [descriptor], "used": 1, "reason": "x".repeat(201)}),
+            "the reason must be a text of at most 200 characters",
+        ),
         (json!([]), "invalid type: sequence, expected an object at line 1 column 0"),
     ] {
         let answer = post(&service, "/counters/set", &body, "operator");

@@ -61,7 +61,8 @@ fn what_cannot_be_done_says_why() {
         (json!({"id": id}), 400, "a reason of 1 to 200 characters"),
         (json!({"id": id, "reason": " "}), 400, "a reason of 1 to 200 characters"),
         (json!({"id": id, "reason": "x".repeat(201)}), 400, "a reason of 1 to 200 characters"),
-        (json!(["x"]), 400, "a JSON object"),
+        (json!(["x"]), 400, "expected an object"),
+        (json!({"id": id, "reasons": "x"}), 400, "unknown field `reasons`"),
     ];
     for (body, status, text) in table {
         let answer = post(&service, "/console/reset", &body, "");

@@ -392,7 +392,10 @@ async fn the_key_of_a_row_of_the_console_gets_an_exception_without_its_value() {
         (json!({"entry": 7}), 409, "the value of this entry is not known"),
         (json!({"reason": ""}), 400, "a change needs a reason"),
         (json!({"effect": {"blok": true}}), 400, "rows[0]: unknown column 'blok'"),
-        (json!({"effect": null}), 400, "an effect such as"),
+        (json!({"effect": null}), 400, "expected a map"),
+        (json!({"effect": {}}), 400, "the row changes nothing"),
+        (json!({"entry": "0"}), 400, "expected usize"),
+        (json!({"untill": "2h"}), 400, "unknown field `untill`"),
     ] {
         let mut body = body.clone();
         body.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
