@@ -132,7 +132,7 @@ impl LiveExceptions {
         })
     }
 
-    /// Returns a page of rows by id, and whether there are more.
+    /// Returns a page of rows, first the ones that operators set, by id, and whether there are more.
     pub fn list(&self, wanted: &ListRows) -> (Vec<ListedRow>, bool) {
         let now_us = self.now_us();
         let limit = wanted.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);

@@ -161,6 +161,35 @@ async fn a_list_has_pages() {
 }
 
 #[tokio::test]
+async fn rows_of_operators_are_listed_first_and_each_row_once() {
+    let tested = Tested::new(Keeper::Process);
+    for n in 0..8 {
+        let row = json!({"domain": "shop", "key": "tenant", "value": n.to_string(), "limit": 5});
+        tested.live.set(vec![row], &author()).await.expect("a good row");
+        let pause = Pause {
+            domain: "shop".into(),
+            key: "api".into(),
+            value: n.to_string().into(),
+            path: Some("api".into()),
+            reason: "12 denials within 1m".to_owned(),
+            end: PauseEnd::Feedback { until_us: NOW_US + SECOND },
+        };
+        tested.live.pause(pause).await.expect("room");
+    }
+    let (mut after, mut rows) = (String::new(), Vec::<(bool, String)>::new());
+    loop {
+        let (page, has_more) = tested.live.list(&ListRows { after, limit: Some(3), ..ListRows::default() });
+        rows.extend(page.into_iter().map(|row| (row.origin == "feedback", row.id)));
+        after = rows.last().expect("a row").1.clone();
+        if !has_more {
+            break;
+        }
+    }
+    assert_eq!(rows.len(), 16);
+    assert!(rows.is_sorted() && rows[7].0 != rows[8].0, "{rows:?}");
+}
+
+#[tokio::test]
 async fn lists_and_counts_are_right_when_they_are_read() {
     let tested = Tested::new(Keeper::Process);
     let row = json!({"domain": "shop", "key": "tenant", "value": "acme", "limit": 5, "until": "1m",

@@ -23,14 +23,15 @@ const dialog = (title, body, action, run) => {
 };
 const audited = (value) => [
   field("reason", "Reason", { required: true, value }),
-  state.instance.values === "operator_token" && field("operator", "Operator token", { type: "password", autocomplete: "off" }),
+  state.instance.values === "operator_token" && field("operator", "Operator token", { type: "password" }),
   note("The service logs the action, your address and the reason."),
 ];
 
-const counter = ({ name, algorithm, remaining, limit, refills_at, resets_at, read_at }, cost = 1) => {
+// `denies`: whether a denial by this limit takes effect now.
+const counter = ({ name, algorithm, mode, unlimited, used, remaining, limit, refills_at, resets_at, read_at }, cost = 1, denies = !unlimited && !/shadow|soft/.test(mode)) => {
   const wait = (text, time) => time ? `, ${text} ${micros((Date.parse(time) - Date.parse(read_at)) * 1000)}` : "";
-  return el("div", bold(`${grouped(limit - remaining)} of ${grouped(limit)} used`), remaining >= cost ? ", a request now is OK" : ", a request now is denied",
-    limit ? wait("next unit in", !remaining && refills_at) + wait("full again in", resets_at) : wait("blocked for", refills_at), soft(` (${name}${algorithm ? `, ${algorithm}` : ""})`));
+  return el("div", bold(`${grouped(used ?? limit - remaining)}${unlimited ? "" : ` of ${grouped(limit)}`} used`), denies && `, a request now is ${remaining >= cost ? "OK" : "denied"}`,
+    limit ? wait("next unit in", !remaining && refills_at) + wait("full again in", resets_at) : wait("blocked for", !unlimited && refills_at), soft(` (${name}${algorithm ? `, ${algorithm}` : ""})`));
 };
 const look = async (id) => {
   looks.set(id, "…");
@@ -88,7 +89,7 @@ const except = (id) => {
   form.oninput();
 };
 const remove = (id) => {
-  const { domain, key, value } = listed.rows.find((row) => row.id === id).row;
+  const { domain, key, value } = liveOf(id).row;
   act("Remove this exception?", el("p", code(`${key}=${value}`), ` of domain ${domain} gets the limits of the rules and files again.`), "Remove", "/exceptions/remove", () => ({ ids: [id] }), () => changed("removed"), USUAL_REASON);
 };
 
@@ -112,22 +113,26 @@ const DO = {
   reveal: () => { if (values.size) values.clear(); else reveal(state.keys); },
   pause: () => {
     isPaused = !isPaused;
-    $("pause").setAttribute("aria-pressed", isPaused);
+    $("pause").ariaPressed = isPaused;
     live(...connection);
   },
   copy: () => navigator.clipboard.writeText(summary()).then(() => say("Copied.")),
   filter: () => $("filter").focus(),
 };
-page.addEventListener("click", ({ target }) => {
-  const { do: what } = target.closest("[data-do]")?.dataset ?? {};
-  if (what) { DO[what](target.closest("[data-key]")?.dataset.key); show(); }
-});
+page.onclick = ({ target }) => {
+  const { do: what } = target.closest("[data-do]")?.dataset ?? {}, key = target.closest("[data-key]")?.dataset.key;
+  if (!what) return;
+  // A paused page still shows keys and live rows that are gone.
+  if (target.closest(".flow") && !keyOf(key) && !liveOf(key)) say("This row has gone.");
+  else DO[what](key);
+  show();
+};
 $("copy").hidden = !navigator.clipboard;
 $("filter").oninput = show;
 $("chart").onpointermove = $("chart").onpointerleave = point;
-for (const name of ["pointerdown", "pointerup", "pointercancel"]) addEventListener(name, () => { isPressed = name === "pointerdown"; });
-addEventListener("resize", show);
-addEventListener("keydown", (event) => {
+onpointerdown = onpointerup = onpointercancel = ({ type }) => { isPressed = type === "pointerdown"; };
+onresize = show;
+onkeydown = (event) => {
   const { key, target } = event, what = { "/": "filter", p: "pause", c: "copy" }[key];
   if ($("dialog").open || event.ctrlKey || event.metaKey) return;
   if (key === "Escape") { $("filter").value = ""; chosen = null; show(); }
@@ -135,4 +140,4 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   DO[what]();
   show();
-});
+};

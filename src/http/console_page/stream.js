@@ -1,20 +1,20 @@
 // The service: requests (times in milliseconds), and the event stream. EventSource cannot send a token, so fetch reads the stream.
 const QUIET = 6000, DEADLINE = 10000, SECONDS = 900;
-let token = "", connection = [], isOver = false, isRead = false, stream = null, enterToken = null;
+let token = "", connection = [], isOver, isRead, stream, enterToken;
 const checked = async (answer) => {
   if (!answer.ok) throw Object.assign(new Error((await answer.text()).trim()), { status: answer.status });
   return answer;
 };
-const bearer = (own) => (own || token ? { authorization: `Bearer ${own || token}` } : {});
+const bearer = (own) => ((own ||= token) ? { authorization: `Bearer ${own}` } : {});
 // A GET, or a POST if there is a body; `own` overrides the page's token.
 const call = async (path, body, own) => {
   const post = body && { method: "POST", body: JSON.stringify(body) }, headers = { ...bearer(own), "content-type": "application/json" };
   return (await checked(await fetch(path, { ...post, headers, signal: AbortSignal.timeout(DEADLINE) }))).json();
 };
-const live = (text, level = "") => {
-  connection = [text, level];
+const live = (text, level = "", more = "") => {
+  connection = [text, level, more];
   const isStill = isPaused && !level;
-  fill("live", isStill ? "paused" : text);
+  fill("live", isStill ? "paused" : text, more);
   $("live").className = `dot ${isStill ? "wait" : level}`;
   page.body.classList.toggle("stale", level === "bad");
   if (!state && level) fill("verdict", text);
@@ -35,7 +35,7 @@ const RECEIVE = {
   },
   sample: ({ end, sample, rules, keys, marks, reasons, fleet, live }) => {
     // The next state includes the seconds that a slow reader missed.
-    const missed = Array(Math.max(0, end - state.end - 1)).fill(null);
+    const missed = Array(Math.min(SECONDS, Math.max(0, end - state.end - 1))).fill(null);
     for (const [name, list] of Object.entries(state.series)) list.splice(0, Math.max(0, list.push(...missed, sample[name]) - SECONDS));
     for (const [id, asked, denied, denied_15m] of rules) {
       const rule = ruleOf(id) ?? {};
@@ -75,10 +75,9 @@ const follow = async () => {
   } finally { clearTimeout(timer); }
 };
 const needToken = (why) => new Promise((go) => {
-  live("token needed", "wait");
+  live("token needed ", state ? "bad" : "wait", button("token", "Enter it…"));
   enterToken = () => dialog("This service needs a token", [el("p", "Enter the token of ", code("server.admin.token_file"), ". Only this tab keeps it, in memory."), field("token", "Token", { type: "password", required: true })], "Connect", ({ token: given }) => { token = given.trim(); go(); });
   enterToken().querySelector("[role=alert]").textContent = token && why;
-  if (!state) fill("verdict", "The service needs a token. ", button("token", "Enter it…"));
 });
 const connect = async () => {
   for (let wait = 1; ; wait = Math.min(10, 2 * wait)) {
@@ -99,5 +98,5 @@ const connect = async () => {
     wait = 0.5;
   }
 };
-page.addEventListener("visibilitychange", () => { if (page.hidden) stream?.abort(); });
+page.onvisibilitychange = () => { if (page.hidden) stream?.abort(); };
 connect();

@@ -17,8 +17,9 @@ const TABS = {
   idle: ["No request", (rule) => !rule.asked_15m],
 };
 const needle = () => $("filter").value.trim().toLowerCase();
-// The stream's rules, and the fetched ones that the stream leaves out.
-const knownRules = () => [...state.rules.list, ...(fetched?.list.filter((rule) => !ruleOf(rule.id)) ?? [])];
+// The stream's rules, and the fetched ones that the stream leaves out: their numbers do not change, so they are fetched again.
+const isFetched = (seconds) => fetched?.generation === state.rules.generation && Math.abs(state.end - fetched.at) < seconds;
+const knownRules = () => [...state.rules.list, ...(isFetched(60) ? fetched.list.filter((rule) => !ruleOf(rule.id)) : [])];
 const ruleRow = (rule) => {
   const kind = tone(rule), isOn = rule.id === chosen, { asked, denied, denied_15m } = rule;
   return el("tr", { class: isOn && "on", "data-do": "rule", "data-key": rule.id },
@@ -35,9 +36,9 @@ const ruleTable = () => {
   }));
   // A filter searches all tabs: the user may not know a name's tab.
   const list = known.filter((rule) => (text ? `${rule.domain} ${rule.rule} ${rule.limit}`.toLowerCase().includes(text) : TABS[tab][1](rule)));
-  if (known.length < all && (text ? !list.length : tab === "idle" || (isCut && tab === "busy")) && fetched?.generation !== generation) {
-    fetched = { generation, at: state.end, list: [] };
-    call("/console/state?rules=all").then(({ rules }) => { fetched.list = rules.list; }, ({ message }) => say(message)).then(show);
+  if (known.length < all && (text ? !list.length : tab === "idle" || (isCut && tab === "busy")) && !isFetched(50)) {
+    const now = fetched = { generation, at: state.end, list: known };
+    call("/console/state?rules=all").then(({ rules }) => { now.list = rules.list; }, ({ message }) => { now.list = []; say(message); }).then(show);
   }
   list.sort((a, b) => b.denied - a.denied || b.denied_15m - a.denied_15m || b.asked - a.asked);
   const rows = list.slice(0, DRAWN);
@@ -52,7 +53,7 @@ const keyRow = (key) => {
     rowHead(code(shownText(key)), `${rule?.rule ?? ""}${key.limit ? `, ${key.limit}` : ""}${isShadow(rule) ? " (shadow)" : ""}${key.secret ? " (secret)" : ""}`, key.exception && excepted(key.exception)), perSecond(key.denied, kind),
     number(rule?.denied ? percent(Math.min(key.denied, rule.denied), rule.denied) : "–"), number(`≥ ${grouped(key.denied_15m)}`), el("td.wide", bars(key.spark, kind, 90)),
     number(button("look", found ? "Close" : "Look"), " ", button("reset", "Reset…"), state.live && [" ", button("except", "Except…")]));
-  return found ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, found.name ? counter(found) : found))] : [row];
+  return found ? [row, el("tr.look", { "data-key": `look ${key.id}` }, el("td", { colspan: 6 }, found.name ? counter(found, 1, !isShadow(rule) && !key.exception) : found))] : [row];
 };
 const keyTable = () => {
   const text = needle(), list = state.keys.filter((key) => (chosen === null || key.rule === chosen) && `${shownText(key)} ${ruleOf(key.rule)?.rule}`.toLowerCase().includes(text)), rows = list.slice(0, chosen === null && !text ? 10 : DRAWN);
@@ -65,6 +66,7 @@ const keyTable = () => {
 // Exceptions set while the process runs: fetched when their version changes, every five seconds at most.
 const SIGNS = { block: "block", exempt: "exempt", limit: "limit", multiplier: "×", add: "+", tier: "tier", shadow_mode: "shadow mode" };
 const effects = (row) => Object.keys(SIGNS).filter((name) => name in row).map((name) => badge(name, `${SIGNS[name]}${row[name] === true ? "" : ` ${row[name]}`}`));
+const isAutomatic = ({ origin }) => /penalty|feedback/.test(origin);
 const secondsOf = (time) => Date.parse(time) / 1000;
 const liveRow = ({ id, origin, row }) => el("tr", { "data-key": id },
   rowHead(code(`${row.key}=${row.value}`), [`domain ${row.domain}`, row.path, row.limit_name, `row ${id}`].filter(Boolean).join(", ")), el("td", effects(row)), el("td", row.until ? day(secondsOf(row.until)) : "permanent", secondsOf(row.from) > state.end && el("span.sub", `from ${day(secondsOf(row.from))}`)),
@@ -73,12 +75,12 @@ const liveTable = () => {
   const { live, end } = state, isEmpty = !live?.text;
   $("live-rows").hidden = isEmpty;
   if (isEmpty) return;
-  if (listed.version !== live.version && listed.at + 5 <= end) {
+  if (listed.version !== live.version && Math.abs(end - listed.at) >= 5) {
     Object.assign(listed, { version: live.version, at: end });
     call("/exceptions/list", { limit: 1000 }).then(({ rows, more }) => Object.assign(listed, { rows, more, wrong: "" }), ({ message }) => Object.assign(listed, { version: null, wrong: message })).then(show);
   }
   // Operators' rows first, then the newest.
-  const all = listed.rows.filter(({ row }) => !row.until || secondsOf(row.until) > end).sort((a, b) => (a.origin === "penalty") - (b.origin === "penalty") || b.version - a.version), rows = all.slice(0, DRAWN);
+  const all = listed.rows.filter(({ row }) => !row.until || secondsOf(row.until) > end).sort((a, b) => isAutomatic(a) - isAutomatic(b) || b.version - a.version), rows = all.slice(0, DRAWN);
   fill("live-of", live.text);
   patch($("live-table").tBodies[0], rows[0] ? rows.map(liveRow) : emptyRow("…"));
   fill("live-note", listed.wrong, all[DRAWN] || listed.more ? ["The first ", rows.length, ". All of them: ", code("ratelimitctl exceptions list")] : "", live.source === "process" ? " Active in this process only, until it ends." : "");

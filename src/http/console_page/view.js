@@ -7,8 +7,10 @@ const mean = (name, seconds = 5) => {
   const list = state.series[name].slice(-seconds);
   return total(list) / Math.max(list.length, 1);
 };
-const ruleOf = (id) => state.rules.list.find((rule) => rule.id === id);
-const keyOf = (id) => state.keys.find((key) => key.id === id);
+const find = (list, id) => list.find((row) => row.id === id);
+const ruleOf = (id) => find(state.rules.list, id);
+const keyOf = (id) => find(state.keys, id);
+const liveOf = (id) => find(listed.rows, id);
 const keyText = (key) => key.entries.map((entry) => entry.join("=")).join(" ");
 const shownText = (key) => keyText(values.get(key.id) ?? key);
 const WORDS = { block: "blocked", exempt: "exempt", shadow_mode: "shadow mode" };

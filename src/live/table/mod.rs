@@ -161,10 +161,14 @@ impl LiveTable {
         self.rows.values().filter_map(TableRow::row)
     }
 
-    /// The same after this id.
-    pub(super) fn rows_after(&self, after: &str) -> impl Iterator<Item = &LiveRow> {
-        let rows = self.rows.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
-        rows.filter_map(|(_, row)| row.row())
+    /// The same after the row with this id: first the rows that operators set, then the automatic ones.
+    pub(super) fn rows_after<'t>(&'t self, after: &'t str) -> impl Iterator<Item = &'t LiveRow> {
+        let is_automatic = self.rows.get(after).is_some_and(TableRow::is_automatic);
+        [false, true].into_iter().skip(usize::from(is_automatic)).flat_map(move |automatic| {
+            let after = if automatic == is_automatic { after } else { "" };
+            let rows = self.rows.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+            rows.filter_map(|(_, row)| row.row()).filter(move |row| row.origin.is_automatic() == automatic)
+        })
     }
 
     /// Writes all rows, or none if one is refused, as Redis does.

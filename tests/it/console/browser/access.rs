@@ -65,13 +65,13 @@ fn the_page_forbids_everything_but_itself() {
 fn a_token_is_asked_for_and_kept_in_memory_only() {
     let (service, _files) = service_with_tokens();
     let mut browser = open_page(&service);
-    browser.wait_until(&has_text("#verdict", "The service needs a token."));
+    browser.wait_until(&has_text("#verdict", "token needed"));
     submit(&mut browser, &[("token", "a guess")]);
     browser.wait_until(&has_text("dialog [role=alert]", "wrong token"));
     assert_eq!(browser.evaluate(HAS_STATE), false);
     // Who closes the dialog can open it again.
     click(&mut browser, "dialog [data-do=close]");
-    click(&mut browser, "#verdict button");
+    click(&mut browser, "#live button");
     submit(&mut browser, &[("token", "viewer-token")]);
     browser.wait_until(HAS_STATE);
     browser.wait_until(&has_text("#live", "live"));

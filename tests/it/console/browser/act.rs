@@ -44,6 +44,54 @@ fn a_look_changes_nothing_and_a_reset_one_counter() {
     browser.wait_until(&has_text("dialog [role=alert]", "of this row has changed"));
 }
 
+#[test]
+fn a_request_now_is_denied_only_if_the_limit_denies() {
+    const RULES: &str = "
+domain: edge
+descriptors:
+  - { key: open, rate_limit: { unlimited: true, count: true, unit: year, algorithm: fixed_window } }
+  - { key: soft, rate_limit: { unit: year, requests_per_unit: 1, algorithm: fixed_window, on_over: announce } }
+  - { key: trial, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 1, algorithm: fixed_window } }
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 1, algorithm: fixed_window } }
+";
+    let service = Ratelimitd::start(RULES);
+    let table = [
+        ("open", "2 used (edge.open, "),
+        ("soft", "2 of 1 used, next unit in "),
+        ("trial", "1 of 1 used, next unit in "),
+        ("user", "1 of 1 used, a request now is denied, "),
+    ];
+    for (key, _) in table {
+        for _ in 0..2 {
+            ask(&service, "edge", &[(key, "ann")]);
+        }
+    }
+    let mut browser = open(&service);
+    for (key, told) in table {
+        browser.evaluate(&format!(
+            "(() => {{
+                const form = document.querySelector('#ask');
+                form.elements.domain.value = 'edge';
+                form.elements.entries.value = '{key}=ann';
+                form.requestSubmit();
+            }})()"
+        ));
+        browser.wait_until(&has_text("#answer", &format!("{key}=ann")));
+        let answer = browser.texts("#answer > div").remove(0);
+        assert!(answer.starts_with(told), "{key}: {answer}");
+    }
+    // The last denial decided by a limit that an exception has replaced since.
+    let row = json!({"domain": "edge", "key": "user", "value": "ann", "exempt": true, "until": "1h"});
+    let set = post(&service, "/exceptions/set", &json!({"rows": [row], "reason": "a test"}), "");
+    assert_eq!(set.status, 200, "{}", set.body);
+    browser.wait_until(&has_text("#key-table .badge.exempt", "exempt until "));
+    let rows = "[...document.querySelectorAll('#key-table [data-do=look]')]";
+    browser.evaluate(&format!("{rows}.forEach((button) => button.click())"));
+    browser.wait_until("document.querySelectorAll('#key-table .look b').length === 3");
+    let looks = browser.texts("#key-table .look");
+    assert!(looks.iter().all(|look| !look.contains("a request now")), "{looks:?}");
+}
+
 /// The texts of the page, shown or not.
 const EVERYTHING: &str = "document.documentElement.outerHTML + document.documentElement.innerText";
 

@@ -7,6 +7,7 @@ mod layout;
 mod live;
 mod scene;
 mod states;
+mod told;
 mod values;
 
 use crate::support::chromium::{Chromium, Colors};
