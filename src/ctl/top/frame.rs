@@ -10,13 +10,12 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{HighlightSpacing, Paragraph, Row, StatefulWidget, Table, TableState, Widget as _};
-use ratelimitd::console::{Level, SECONDS};
+use ratelimitd::console::{Level, SECONDS, clock};
 
 use super::columns::{cut, fitted, wrapped};
 use super::screen::{Order, Screen};
 use super::sentence::{
     exceptions_text, is_long_ago, key_text, per_second, rule_of_key_text, rule_text, sentence, share_text,
-    time_of_day,
 };
 use super::view::{InstanceLine, KeyLine, NoticeLine, RuleLine, View};
 
@@ -31,6 +30,9 @@ const TREND_STEPS: usize = 90;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const SPACING: u16 = 2;
 const MARK: &str = "> ";
+
+/// Maximum notices on a screen, so that they leave room for the tables; the worst come first.
+const MOST_NOTICES: usize = 6;
 
 /// How notices are shown: at full length, or cut to one line each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +88,13 @@ fn head(view: &View, screen: &Screen, width: u16, notices: Notices) -> Vec<Line<
             Notices::OneLineEach => vec![Line::styled(cut(text, width), style)],
         }
     };
+    let most = if notices == Notices::Whole { usize::MAX } else { MOST_NOTICES };
     let mut lines = vec![Line::from(cut(&title(view, screen), width)).bold()];
-    let contacts = view.instances.iter().filter_map(contact_text);
+    let contacts = view.instances.iter().filter_map(contact_text).take(most);
     lines.extend(contacts.flat_map(|text| styled(&text, Style::new().red())));
     if view.instances.iter().any(|instance| instance.is_counted) {
         lines.extend(prose(&sentence(view)).map(Line::from));
-        for line in &view.notices {
+        for line in view.notices.iter().take(most) {
             let style = match line.notice.level {
                 Level::Bad => Style::new().red(),
                 Level::Warn => Style::new().yellow(),
@@ -126,7 +129,7 @@ fn title(view: &View, screen: &Screen) -> String {
         }
         all => format!("{} of {} instances", all.iter().filter(answers).count(), all.len()),
     };
-    let time = if view.end > 0 { format!("{} UTC  ", time_of_day(view.end)) } else { String::new() };
+    let time = if view.end > 0 { format!("{} UTC  ", clock(view.end)) } else { String::new() };
     let pause = if screen.is_paused { "PAUSED  " } else { "" };
     format!("ratelimitctl top  {time}{pause}{who}")
 }
@@ -228,7 +231,7 @@ fn render_rules(view: &View, rules: &[&RuleLine], selection: Selection, area: Re
 }
 
 fn since_text(since: u64, end: u64) -> String {
-    if is_long_ago(since, end) { "> 15 min".to_owned() } else { time_of_day(since) }
+    if is_long_ago(since, end) { "> 15 min".to_owned() } else { clock(since) }
 }
 
 fn render_keys(view: &View, keys: &[&KeyLine], area: Rect, buffer: &mut Buffer) {

@@ -121,7 +121,8 @@ async fn print_once(args: &TopArgs) -> io::Result<ExitCode> {
     } else if silent.len() < view.instances.len() {
         let is_terminal = io::stdout().is_terminal();
         let size = is_terminal.then(crossterm::terminal::size).transpose()?;
-        let columns = size.map_or(TEXT_COLUMNS, |(columns, _)| columns);
+        // A terminal without a size reports 0 columns.
+        let columns = size.map(|(columns, _)| columns).filter(|columns| *columns > 0).unwrap_or(TEXT_COLUMNS);
         print(&frame::text(&view, usize::from(args.rows), columns))?;
     }
     Ok(code)

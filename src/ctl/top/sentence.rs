@@ -1,15 +1,12 @@
 //! Describes the instances' state in sentences.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use base::with_commas;
 use ratelimitd::console::{ConsoleExceptions, KeyException, RowsOfKind, SECONDS, clock, rate_text};
+use rules::utc_text;
 
 use super::view::{KeyLine, RuleLine, View};
 
 const DAY_S: u64 = 86_400;
-/// The last second whose year has four digits.
-const LAST_S: u64 = 253_402_300_799;
 /// Denials older than this started before the series.
 const LONG_AGO_S: u64 = SECONDS as u64 - 30;
 
@@ -23,7 +20,7 @@ pub(super) fn sentence(view: &View) -> String {
     } else {
         let since = match view.denied_since {
             Some(since) if is_long_ago(since, view.end) => ", for more than 15 min".to_owned(),
-            Some(since) => format!(", since {}", time_of_day(since)),
+            Some(since) => format!(", since {}", clock(since)),
             None => String::new(),
         };
         let share = share_text(rates.denied, rates.requests);
@@ -141,14 +138,7 @@ pub(super) fn per_second(rate: f64) -> String {
 /// A future time: time of day, or the date if it is more than a day away.
 fn until_text(seconds: u64, end: u64) -> String {
     if seconds.saturating_sub(end) < DAY_S {
-        return time_of_day(seconds);
+        return clock(seconds);
     }
-    let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_S));
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text.get(..10).unwrap_or_default().to_owned()
-}
-
-/// Time of day in UTC.
-pub(super) fn time_of_day(seconds: u64) -> String {
-    clock(seconds.min(LAST_S))
+    utc_text(seconds.saturating_mul(1_000_000)).get(..10).unwrap_or_default().to_owned()
 }

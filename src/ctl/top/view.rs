@@ -306,13 +306,17 @@ fn rule_lines(states: &[&ConsoleState]) -> Vec<RuleLine> {
 }
 
 fn key_lines(states: &[&ConsoleState]) -> Vec<KeyLine> {
-    let mut lines: BTreeMap<(&ShownEntries, RuleName, &Option<String>), KeyLine> = BTreeMap::new();
+    let mut lines: BTreeMap<(&ShownEntries, RuleName, &Option<String>, usize), KeyLine> = BTreeMap::new();
     for state in states {
+        // Different clients of an instance can share a tag: their rows are not joined.
+        let mut equal: BTreeMap<_, usize> = BTreeMap::new();
         for key in &state.keys {
             let rule = state.rules.list.iter().find(|rule| rule.id == key.rule);
             // A key of a rule that the state does not list, because 200 others have more denials.
             let name = rule.map(|rule| rule.shown.clone()).unwrap_or_default();
-            let line = lines.entry((&key.entries, name.clone(), &key.limit)).or_default();
+            let place = equal.entry((&key.entries, name.clone(), &key.limit)).or_default();
+            *place += 1;
+            let line = lines.entry((&key.entries, name.clone(), &key.limit, *place)).or_default();
             (line.name, line.of_limit, line.entries) = (name, key.limit.clone(), key.entries.clone());
             line.exception = line.exception.take().or_else(|| key.exception.clone());
             line.denied += key.denied;

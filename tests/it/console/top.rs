@@ -8,6 +8,7 @@ use super::{RULES, ask, state_with, sum};
 use crate::support::ports;
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::terminal::OnTerminal;
+use crate::support::wait;
 
 const DENIED: [(&str, &str); 2] = [("tenant", "acme-corp"), ("path", "/search")];
 
@@ -61,6 +62,13 @@ fn once_it_says_who_is_limited() {
         assert!(row.ends_with("≥ 12"), "{row}");
         assert!(!text.contains("acme-corp") && !text.contains('\x1b'), "{text}");
     }
+}
+
+#[test]
+fn a_terminal_without_a_size_gets_the_text_too() {
+    let service = Ratelimitd::start(RULES);
+    let terminal = OnTerminal::start_with(command(&[&admin(&service)]).arg("--once"), 0);
+    wait::expect("the text", || terminal.written().contains("this process only"));
 }
 
 #[test]

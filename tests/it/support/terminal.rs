@@ -28,6 +28,11 @@ pub struct OnTerminal {
 
 impl OnTerminal {
     pub fn start(command: &mut Command) -> Self {
+        Self::start_with(command, COLUMNS)
+    }
+
+    /// A terminal that reports this many columns.
+    pub fn start_with(command: &mut Command, columns: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
         grantpt(&master).expect("a terminal of this user");
         unlockpt(&master).expect("a terminal");
@@ -39,7 +44,7 @@ impl OnTerminal {
             .custom_flags(no_control)
             .open(PathBuf::from(name))
             .expect("the terminal opens");
-        tcsetwinsize(&terminal, Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 })
+        tcsetwinsize(&terminal, Winsize { ws_row: ROWS, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
             .expect("a size");
         let modes_before = tcgetattr(&terminal).expect("the modes");
         let end = || terminal.try_clone().expect("a descriptor");

@@ -118,6 +118,20 @@ fn rates_are_added_up_and_keys_are_joined_by_what_is_shown() {
 }
 
 #[test]
+fn keys_of_one_instance_are_not_joined_although_they_are_shown_as_equal() {
+    let with_twins = |name: &str, id: &str| {
+        let mut state = state_json(name, id, END);
+        let mut twin = state["keys"][1].clone();
+        twin["id"] = json!("11aa51c20b7e");
+        state["keys"].as_array_mut().expect("a list").push(twin);
+        parsed_state(&state.to_string()).expect("a state")
+    };
+    let view = View::merged(&[live("a:1", with_twins("a", "1")), live("b:1", with_twins("b", "2"))]);
+    let counts: Vec<_> = view.keys.iter().map(|key| key.denied_15m).collect();
+    assert_eq!(counts, [2 * 99_120, 2 * 1_260, 2 * 1_260]);
+}
+
+#[test]
 fn a_process_with_two_addresses_is_counted_once() {
     let seen = [live("a:6070", state("a", "1", END)), live("b:6070", state("a", "1", END))];
     let view = View::merged(&seen);

@@ -121,6 +121,19 @@ filter: search_  Enter keeps it, Esc clears it";
 }
 
 #[test]
+fn notices_of_many_instances_leave_room_for_the_tables() {
+    let mut seen: Vec<_> =
+        (0..20).map(|n| live(&format!("a:{n}"), state("a", &n.to_string(), END))).collect();
+    seen.extend((0..20).map(|n| dead(&format!("b:{n}"))));
+    let view = View::merged(&seen);
+    let screen = shown(&view, &Screen::default(), 100, 40);
+    let count = |sign: char| screen.lines().filter(|line| line.starts_with(sign)).count();
+    assert_eq!((count('▲'), count('■')), (6, 6), "{screen}");
+    assert!(screen.contains("\nKEY "), "{screen}");
+    assert_eq!(text(&view, 20, 200).matches('▲').count(), 20);
+}
+
+#[test]
 fn a_text_has_whole_notices_and_as_many_rows_as_are_wanted() {
     let expected = "\
 ratelimitctl top  14:04:31 UTC  ratelimit-7d9c6f-x2x4z  ready  0.1.0  up 6d 4h …
