@@ -13,7 +13,7 @@ fn charged(regions: &[&Region]) -> u64 {
 /// The replica may lack the last charges. Units of all other charges stay within the limit.
 #[test]
 fn a_failover_of_home_admits_again_at_most_what_the_replica_did_not_hear() {
-    const LIMIT: u64 = 20_000;
+    const LIMIT: u64 = 8_000;
     let monitored = Monitored::start();
     let sentinels = monitored.urls();
     let address = sentinels[0].trim_start_matches("redis://").parse().expect("an address");
