@@ -1,17 +1,24 @@
 //! Waits for external processes, with a deadline. No test waits only for time to pass.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest time that a server needs to start, or to react to a change of its peer, on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-const BETWEEN_PROBES: Duration = Duration::from_millis(10);
+/// Between probes: at first short, because most servers start at once, then long, because a probe costs time of the
+/// processor, which the other tests need.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(60);
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 3 / 2).min(*PAUSES.end())
+}
 
 /// Calls `probe` until it returns `Some`; returns `None` if `limit` is over before that.
 #[expect(clippy::disallowed_methods, reason = "the deadline of an external process is on the real clock")]
 pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), *PAUSES.start());
     loop {
         if let Some(found) = probe() {
             return Some(found);
@@ -19,14 +26,15 @@ pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
         if start.elapsed() >= limit {
             return None;
         }
-        std::thread::sleep(BETWEEN_PROBES);
+        std::thread::sleep(pause);
+        pause = longer(pause);
     }
 }
 
 /// Like [`until`], for an asynchronous probe.
 #[expect(clippy::disallowed_methods, reason = "the deadline of an external process is on the real clock")]
 pub async fn until_async<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), *PAUSES.start());
     loop {
         if let Some(found) = probe().await {
             return Some(found);
@@ -34,7 +42,8 @@ pub async fn until_async<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Opt
         if start.elapsed() >= limit {
             return None;
         }
-        tokio::time::sleep(BETWEEN_PROBES).await;
+        tokio::time::sleep(pause).await;
+        pause = longer(pause);
     }
 }
 

@@ -142,7 +142,7 @@ fn sum(regions: &[&Region]) -> u64 {
 
 /// Waits until each region holds many units, which a far limit allows.
 fn wait_for_units(regions: &[&Region]) {
-    wait::expect("units in each region", || regions.iter().all(|region| region.held() >= 300));
+    wait::expect("units in each region", || regions.iter().all(|region| region.held() >= 1_000));
 }
 
 /// Waits until no region holds units. Returns what home charged to the hot key, if its limit is [`FAR`].

@@ -15,7 +15,7 @@ use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::redis::Redis;
 
 /// How long the faults last. More by hand: `RATELIMITD_TEST_REGION_SECONDS=3600`.
-const SECONDS: u64 = 8;
+const SECONDS: u64 = 6;
 const REGIONS: usize = 3;
 /// Connections to each region, each with a call of one key in each of these times.
 const CONNECTIONS: u64 = 3;
