@@ -87,10 +87,10 @@ const EXACT_RULES: &str = "
 domain: envoy
 descriptors:
   - key: remote_address
-    rate_limit: { name: per-address, unit: minute, requests_per_unit: 6, burst: 400, algorithm: gcra }
+    rate_limit: { name: per-address, unit: minute, requests_per_unit: 6, burst: 240, algorithm: gcra }
   - key: path
     value: /search
-    rate_limit: { name: search, unit: hour, requests_per_unit: 800, algorithm: sliding_window }
+    rate_limit: { name: search, unit: hour, requests_per_unit: 400, algorithm: sliding_window }
   - key: agent
     rate_limit: { name: per-agent, unit: second, requests_per_unit: 5, burst: 20, algorithm: gcra }
 ";
@@ -104,7 +104,7 @@ descriptors:
 was_limited: flags has RL
 ";
 const CONNECTIONS: u64 = 4;
-const REQUESTS_OF_CONNECTION: u64 = 5_000;
+const REQUESTS_OF_CONNECTION: u64 = 3_000;
 
 /// Sends requests of many clients, some of which send much more than the others, one after the other.
 fn send_mixed_requests(port: u16, connection: u64) {
