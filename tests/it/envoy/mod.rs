@@ -315,6 +315,8 @@ fn shipped_configuration(limiter: &Ratelimitd, upstream: &Envoy) -> String {
         ("address: 0.0.0.0, port_value: 10000", local(0)),
         ("address: upstream, port_value: 5678", local(upstream.port("http"))),
         ("address: ratelimitd, port_value: 8081", local(limiter.grpc_port())),
+        // Without it 20 ms, which may not be enough on a busy machine.
+        ("domain: edge", "domain: edge\n                      timeout: 5s".to_owned()),
     ];
     replacements.iter().fold(text, |text, (from, to)| replace(&text, from, to))
 }

@@ -178,7 +178,9 @@ impl Estate {
         let gateway = certificates.leaf("gateway", "envoy-gateway", &gateway);
         server.set_tls(Some(acceptor_of_files(&certificates.file("ca.crt"), &gateway)));
         let secret = Secret::new(&certificates, &certificates.of_ratelimit("first"));
-        let variables = deployment(&secret, &server, &redis, &ports);
+        let mut variables = deployment(&secret, &server, &redis, &ports);
+        // The machine of the tests can be slow.
+        variables.push(("RATELIMITD__STORE__REDIS__TIMEOUT", "5s".to_owned()));
         let service = start(&mut Command::new(image.program("/bin/ratelimit")), &variables, &ports);
         Self { certificates, secret, server, ports, service, _redis: redis, _image: image }
     }
