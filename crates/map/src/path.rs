@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// Characters whose meaning changes if they are not written as `%XX`. Not `/`: many servers decode `%2F` before they
+/// These stay `%XX`, because the plain character would end the path. `%2F` is decoded: many servers decode it, and then
 /// route.
 const DELIMITERS: &[u8] = b"?#";
 

@@ -13,7 +13,7 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::wait;
 
 /// Requests of the attackers that are under way at the same time.
-const AT_ONCE: usize = 100;
+const AT_ONCE: usize = 200;
 
 fn limit_of_0() -> (Kernel, Cost) {
     (Kernel::Blocked(Blocked::new(1_000_000)), Cost::take(1))

@@ -69,7 +69,7 @@ impl DeniedClient {
                 admitted
             });
         }
-        client.wait_for_answers(5 * IN_FLIGHT).await;
+        client.wait_for_answers(20 * IN_FLIGHT).await;
         client
     }
 
