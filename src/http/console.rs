@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,6 +16,7 @@ use futures_util::stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::admin_access::CONSOLE_PAGE;
@@ -126,10 +128,14 @@ async fn state_page<S: Store + Reset + 'static>(
     not_stored(JSON, console.state(rules) + "\n")
 }
 
+/// A stream ends after this time, and the page opens the next one: so its token is checked again.
+const LONGEST_STREAM: Duration = Duration::from_secs(3_600);
+
 /// A stream with a slot.
 struct EventStream {
     frames: Frames,
     stop: CancellationToken,
+    end: Instant,
     is_over: bool,
     place: StreamPlace,
 }
@@ -141,10 +147,10 @@ impl EventStream {
             return None;
         }
         self.place.reads();
-        let Self { frames, stop, place, .. } = &mut self;
-        let next = stop.run_until_cancelled(frames.next());
+        let Self { frames, stop, end, place, .. } = &mut self;
+        let next = timeout_at(*end, stop.run_until_cancelled(frames.next()));
         // Sends no last event, so the client can open another stream.
-        let text = place.displaced.run_until_cancelled(next).await?.flatten();
+        let text = place.displaced.run_until_cancelled(next).await?.ok()?.flatten();
         self.place.waits(monotonic());
         self.is_over = text.is_none();
         let text = text.unwrap_or_else(|| LAST_FRAME.into());
@@ -159,7 +165,8 @@ async fn events<S: Store + Reset + 'static>(
 ) -> Response {
     let ConsoleEndpoints { actions, stop, .. } = &state.endpoints;
     let place = state.streams.open(peer, monotonic());
-    let events = EventStream { frames: actions.console.frames(), stop: stop.clone(), is_over: false, place };
+    let (frames, end) = (actions.console.frames(), Instant::now() + LONGEST_STREAM);
+    let events = EventStream { frames, stop: stop.clone(), end, is_over: false, place };
     let body = Body::from_stream(stream::unfold(events, EventStream::next));
     let mut response = not_stored("text/event-stream", body);
     // nginx would hold events back.
@@ -283,4 +290,40 @@ pub(super) fn reason_of(reason: &Value) -> Option<String> {
     let reason = reason.as_str()?.trim();
     let is_short = reason.chars().count() <= MOST_REASON_CHARS;
     is_short.then(|| reason.replace(base::is_hostile, " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use engine::HashKey;
+
+    use super::*;
+    use crate::console::{Console, ConsoleOptions, Instance, ValuesNeed};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_after_an_hour_without_a_last_frame() {
+        let console = Console::new(ConsoleOptions {
+            instance: Instance {
+                name: "host".to_owned(),
+                id: "00c0ffee".to_owned(),
+                started_at: 1_700_000_000,
+            },
+            dashboard_url: String::new(),
+            needs: ValuesNeed::Token,
+            tag_key: HashKey::new(b"a key"),
+            is_shadow_mode: false,
+        });
+        let opened = Instant::now();
+        let events = EventStream {
+            frames: console.frames(),
+            stop: CancellationToken::new(),
+            end: opened + LONGEST_STREAM,
+            is_over: false,
+            place: Arc::<Streams>::default().open(IpAddr::V4(Ipv4Addr::LOCALHOST), monotonic()),
+        };
+        let (_, events) = events.next().await.expect("the state");
+        assert!(events.next().await.is_none());
+        assert_eq!(opened.elapsed(), LONGEST_STREAM);
+    }
 }

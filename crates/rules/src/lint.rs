@@ -225,6 +225,17 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
             let reason = format!("replaces '{name}', but no limit of domain '{}' has that name", domain.name);
             problems.push(Problem::warning(limit.location.clone(), reason));
         }
+        let own = limit.limit.spec.name.as_deref();
+        let replaced = limit.limit.spec.replaces.iter().filter_map(|name| firsts.get(name.as_str()));
+        let is_back =
+            |other: &&&LimitDraft| other.limit.spec.replaces.iter().any(|name| Some(name.as_str()) == own);
+        for other in replaced.filter(is_back) {
+            let reason = format!(
+                "this limit and the one on {} replace each other: a request that matches both has neither",
+                other.location
+            );
+            problems.push(Problem::warning(limit.location.clone(), reason));
+        }
     }
 }
 
