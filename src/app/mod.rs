@@ -25,6 +25,7 @@ mod worker_store;
 mod xds_rules;
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{fs, io};
 
@@ -278,7 +279,7 @@ impl Ports {
         };
         // Only this process's user can open a Unix socket.
         let own_user = SocketAccess::OwnUser;
-        Ok(Self {
+        let ports = Self {
             // As in envoyproxy/ratelimit, the umask sets a Unix socket's mode: proxies run as other users.
             grpc: bind("server.grpc.address", &server.grpc.address, SocketAccess::Umask).await?,
             http: bind("server.http.address", &server.http_address, own_user).await?,
@@ -290,8 +291,37 @@ impl Ports {
                 Some(address) => Some(bind("metrics.address", address, own_user).await?),
                 None => None,
             },
-        })
+        };
+        ports.refuse_shared()?;
+        Ok(ports)
     }
+
+    /// With `server.reuse_port`, the system lets two ports of this process share an address, and would deal their
+    /// connections out at random.
+    fn refuse_shared(&self) -> Result<(), AppError> {
+        let ports = [
+            ("server.grpc.address", Some(&self.grpc)),
+            ("server.http.address", Some(&self.http)),
+            ("server.admin.address", self.admin.as_ref()),
+            ("metrics.address", self.metrics.as_ref()),
+        ];
+        let mut bound: Vec<(&str, SocketAddr)> = Vec::new();
+        for (setting, port) in ports {
+            let address = port.map(PortListener::address).transpose().map_err(AppError::of(setting))?;
+            let Some(ListenAddress::Tcp(address)) = address else { continue };
+            if let Some((other, _)) = bound.iter().find(|(_, other)| is_shared(*other, address)) {
+                return Err(AppError::of(setting)(format!("{address} is already the address of {other}")));
+            }
+            bound.push((setting, address));
+        }
+        Ok(())
+    }
+}
+
+/// `true` if a connection can arrive at both addresses.
+fn is_shared(one: SocketAddr, other: SocketAddr) -> bool {
+    let has_every_host = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && (has_every_host || one.ip() == other.ip())
 }
 
 /// Returns the ledger, whose directory is there.

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base::on_blocking_thread;
 use clap::Args;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::load_settings::{LoadedSettings, load_settings};
@@ -118,7 +120,16 @@ async fn serve_until_signal(
     log: LogQueue,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = StopSignals::listen()?;
-    let app = App::prepare(settings, log).await.map_err(|error| with_origin(error, report))?;
+    // On another thread, because reading files blocks it: a signal also ends a startup that hangs.
+    let runtime = Handle::current();
+    let preparing = on_blocking_thread(move || runtime.block_on(App::prepare(settings, log)));
+    let app = tokio::select! {
+        app = preparing => app.map_err(|error| with_origin(error, report))?,
+        () = signals.first() => {
+            tracing::info!("stopped during startup");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let stop = CancellationToken::new();
     // The first signal starts the drain; the future ends with the second one.
     let second_signal = async {

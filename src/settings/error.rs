@@ -56,6 +56,9 @@ pub enum Fault {
     /// The variable has too few or too many underscores. `variable`: the right name.
     #[error("two underscores separate the levels of a key: {variable}")]
     Underscores { variable: String },
+    /// The names of two variables differ only in their case.
+    #[error("also set by {other}; remove one of them")]
+    Repeated { other: String },
     /// The key contains dots. Sections are nested maps, never dotted keys.
     #[error(
         "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before"

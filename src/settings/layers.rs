@@ -1,6 +1,7 @@
 //! Layers of settings: from the file, from the environment, and derived by other modules. Each layer is checked key by
 //! key; then `config` merges the layers on top of the catalogue's defaults.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -74,6 +75,7 @@ impl Written {
     pub(super) fn merge(mut self, catalogue: &[Setting]) -> Result<Merged, ConfigError> {
         self.warnings.extend(unread_variables(&self.variables));
         self.refuse_misspelled(catalogue);
+        self.refuse_repeated();
         let mut builder = Config::builder();
         for setting in catalogue {
             builder = builder.set_default(&setting.key, setting.default)?;
@@ -98,6 +100,18 @@ impl Written {
                 self.problems.push(SettingProblem { key: key.clone(), origin: variable_origin(name), fault });
                 // So that the key is not also reported as unknown.
                 key_of(name).and_then(|key| self.environment.remove(&key));
+            }
+        }
+    }
+
+    /// Refuses a second variable of a key: names are read in any case.
+    fn refuse_repeated(&mut self) {
+        let mut firsts = HashMap::new();
+        for (name, _) in &self.variables {
+            let Some(key) = key_of(name) else { continue };
+            if let Some(first) = firsts.insert(key.clone(), name) {
+                let fault = Fault::Repeated { other: first.clone() };
+                self.problems.push(SettingProblem { key, origin: variable_origin(name), fault });
             }
         }
     }

@@ -142,6 +142,13 @@ fn a_variable_with_the_wrong_number_of_underscores_is_refused_with_the_right_nam
 }
 
 #[test]
+fn a_setting_of_two_variables_is_refused_with_both_names() {
+    let variables = [("RATELIMITD__STORE__KIND", "memory"), ("ratelimitd__store__kind", "redis")];
+    let told = "ratelimitd__store__kind: store.kind: also set by RATELIMITD__STORE__KIND; remove one of them";
+    assert_eq!(problems(with(&variables)), [told]);
+}
+
+#[test]
 fn an_error_reads_as_a_list_of_what_to_put_right() {
     let error = with(&[("RATELIMITD__STORE__KIND", "redi"), ("RATELIMITD__LOG__FORMAT", "xml")]);
     let expected = "invalid settings:

@@ -131,19 +131,20 @@ impl<F: FindFiles> Watched<F> {
             self.unsettled = None;
             return Change::Unchanged;
         }
-        let loaded = told_if_slow(&state.paths(), || {
+        let (content, loaded) = told_if_slow(&state.paths(), || {
             let content = state.read_content(self.files.max_file_bytes());
-            (content != self.content).then(|| (content, load(&self.files)))
+            let loaded = (content != self.content).then(|| load(&self.files));
+            (content, loaded)
         });
         let state = FileStates::of_files(&self.files);
         if state != self.last_seen {
             return self.wait_for_writer(state, now);
         }
         self.unsettled = None;
-        self.last_loaded = Some(state);
-        let Some((content, loaded)) = loaded else { return Change::Unchanged };
+        // A file that cannot be read, for example for lack of file descriptors, may be readable at the next check.
+        self.last_loaded = content.is_read(&state).then_some(state);
         self.content = content;
-        Change::Loaded(loaded)
+        loaded.map_or(Change::Unchanged, Change::Loaded)
     }
 
     fn wait_for_writer<T>(&mut self, state: FileStates<F::Notes>, now: Instant) -> Change<T> {
@@ -175,6 +176,14 @@ impl<N: Clone> FileStates<N> {
             (path.to_owned(), content)
         };
         ContentPrint { files: self.paths().into_iter().map(print).collect(), notes: self.notes.clone() }
+    }
+}
+
+impl<N> ContentPrint<N> {
+    /// `true` if every file that the file system shows could be read.
+    fn is_read(&self, states: &FileStates<N>) -> bool {
+        let mut files = self.files.iter().zip(&states.files);
+        files.all(|((_, content), (_, stamp))| content.is_ok() || stamp.is_err())
     }
 }
 
@@ -259,6 +268,8 @@ pub async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Se
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::clock::monotonic;
@@ -266,17 +277,22 @@ mod tests {
     struct Folder {
         folder: tempfile::TempDir,
         files: Watched<Pair>,
+        max_bytes: Arc<AtomicU64>,
         now: Instant,
     }
 
     #[derive(Debug)]
-    struct Pair([PathBuf; 2]);
+    struct Pair([PathBuf; 2], Arc<AtomicU64>);
 
     impl FindFiles for Pair {
         type Notes = ();
 
         fn find_files(&self) -> (Vec<PathBuf>, ()) {
             (self.0.to_vec(), ())
+        }
+
+        fn max_file_bytes(&self) -> u64 {
+            self.1.load(Ordering::Relaxed)
         }
     }
 
@@ -292,9 +308,10 @@ mod tests {
             for path in &paths {
                 fs::write(path, "old").expect("room for a file");
             }
-            let (files, texts) = Watched::start(Pair(paths), read);
+            let max_bytes = Arc::new(AtomicU64::new(100));
+            let (files, texts) = Watched::start(Pair(paths, Arc::clone(&max_bytes)), read);
             assert_eq!(texts, ["old", "old"]);
-            Self { folder, files, now: monotonic() }
+            Self { folder, files, max_bytes, now: monotonic() }
         }
 
         fn write(&self, name: &str, text: &str) {
@@ -327,6 +344,19 @@ mod tests {
         folder.check();
         folder.write("tls.key", "newer");
         assert_eq!((folder.check(), folder.check()), (None, None), "as it was");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_loaded_as_soon_as_it_can() {
+        let mut folder = Folder::new();
+        folder.max_bytes.store(1, Ordering::Relaxed);
+        folder.write("tls.key", "new");
+        folder.check();
+        assert!(folder.check().is_some(), "with an error");
+        assert_eq!((folder.check(), folder.check()), (None, None), "the same error");
+        folder.max_bytes.store(100, Ordering::Relaxed);
+        assert_eq!(folder.check().expect("a change")[1], "new");
+        assert_eq!((folder.check(), folder.check()), (None, None));
     }
 
     #[test]

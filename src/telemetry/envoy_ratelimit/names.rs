@@ -193,13 +193,15 @@ fn mapped(name: &str) -> (Cow<'_, str>, Labels<'_>) {
     (Cow::Owned(metric_name(name)), Vec::new())
 }
 
-/// The first level of a path is the domain, the next two are keys; deeper levels do not become labels.
+/// The first level of a path is the domain, the next two are keys; deeper levels do not become labels. Neither do empty
+/// ones, because for Prometheus an empty label is none.
 fn mapped_rule(below: &str) -> Option<(Cow<'_, str>, Labels<'_>)> {
     let (path, counter) = below.rsplit_once('.')?;
     let at = RULE_COUNTERS.iter().position(|known| *known == counter)?;
     let mut levels = path.split('.');
     let mut labels = vec![("domain", levels.next()?), ("key1", levels.next()?)];
     labels.extend(levels.next().map(|key2| ("key2", key2)));
+    labels.retain(|(_, level)| !level.is_empty());
     // In the order of `RULE_COUNTERS`: a test compares them.
     Some((Cow::Borrowed(FAMILIES[at].name), labels))
 }
@@ -241,6 +243,11 @@ mod tests {
                 "ratelimit.service.rate_limit.my.shop.user.method_GET.near_limit",
                 "ratelimit_service_rate_limit_near_limit",
                 "domain=my,key1=shop,key2=user",
+            ),
+            (
+                "ratelimit.service.rate_limit.shop.user..total_hits",
+                "ratelimit_service_rate_limit_total_hits",
+                "domain=shop,key1=user",
             ),
             (
                 "ratelimit.service.rate_limit.shop.total_hits",

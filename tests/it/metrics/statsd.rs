@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use serde_json::json;
 
 use super::behaviour::{Behaviour, Values};
+use crate::support::grpc::Rls;
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::{http, wait};
@@ -253,6 +254,39 @@ async fn statsd_over_tcp_gets_counters_at_the_interval_and_the_rest_at_the_end()
     let mut lines = String::new();
     stream.read_to_string(&mut lines).expect("lines until the end");
     assert_eq!(differences(&behaviour, &behaviour.statsd, &lines), [""; 0]);
+}
+
+#[tokio::test]
+async fn counters_with_one_name_are_sent_as_their_sum() {
+    const RULES: &str = "
+domain: d
+descriptors:
+  - { key: path, value: 'a:b', rate_limit: { unit: day, requests_per_unit: 100 } }
+  - { key: path, value: a_b, rate_limit: { unit: day, requests_per_unit: 100 } }
+";
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = format!("udp://{}", socket.local_addr().expect("an address"));
+    let plan = Plan::new(RULES).set("metrics.statsd.address", address).set("server.drain", "0s");
+    let mut service = plan.set("metrics.statsd.flush_interval", "100ms").start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    for path in ["a:b", "a:b", "a:b", "a_b"] {
+        rls.send_one("d", &[("path", path)]).await;
+    }
+    socket.set_read_timeout(Some(wait::PATIENCE)).expect("a socket option");
+    // The flush with the hits, and two more: each sends this gauge.
+    let (mut lines, mut packet) = (String::new(), [0; 65_536]);
+    let later_flushes =
+        |lines: &str| Some(lines.split_once("total_hits")?.1.matches("runtime.num_values").count());
+    while later_flushes(&lines).is_none_or(|flushes| flushes < 3) {
+        let length = socket.recv(&mut packet).expect("a flush");
+        lines += std::str::from_utf8(&packet[..length]).expect("text");
+        lines.push('\n');
+    }
+    service.terminate();
+    assert!(service.wait_exit().success());
+    socket.set_nonblocking(true).expect("a socket option");
+    lines += &datagrams(|packet| socket.recv(packet));
+    assert_eq!(summed(&lines)["ratelimit.service.rate_limit.d.path_a_b.total_hits"], 4);
 }
 
 #[tokio::test]

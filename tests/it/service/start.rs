@@ -1,11 +1,15 @@
 //! What the log of a start tells: where the counters and the rules are, and which variables have no effect. And what
 //! the process asks of the kernel.
 
+use std::fs;
 use std::process::Command;
 
+use crate::support::daemon::Daemon;
 use crate::support::grpc::{Code, Rls};
 use crate::support::image::{DOCKERFILE, Image, PROGRAM};
 use crate::support::process::Plan;
+use crate::support::program::service;
+use crate::support::wait;
 
 const RULES: &str = "{ domain: start, descriptors: [] }";
 
@@ -57,11 +61,41 @@ async fn two_processes_share_a_port_only_with_the_setting() {
     assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
     assert!(problem.log.contains("server.grpc.address: cannot listen on"), "{problem:?}");
 
+    let both = on_the_same_port().set("server.http.address", address.as_str()).set("server.reuse_port", true);
+    let Err(problem) = both.try_start() else {
+        panic!("one process must not take half of the calls of its other port");
+    };
+    let told = format!("server.http.address: {address} is already the address of server.grpc.address");
+    assert!(problem.log.contains(&told), "{problem:?}");
+
     let _new = on_the_same_port().set("server.reuse_port", true).start();
     old.terminate();
     assert!(old.wait_exit().success());
     let (code, _) = Rls::connect(old.grpc_port()).await.send_one("start", &[("user", "ann")]).await;
     assert_eq!(code, Code::Ok, "the new process answers on the port of the old one");
+}
+
+#[test]
+fn a_signal_ends_a_startup_that_takes_seconds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = (0..40_000)
+        .map(|key| format!("- {{ key: k{key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n"));
+    let file = folder.path().join("rules.yaml");
+    fs::write(&file, format!("domain: start\ndescriptors:\n{}", rules.collect::<String>()))
+        .expect("room for the rules");
+    let mut command = Command::new(service());
+    command.env("RATELIMITD__RULES__PATH", &file).current_dir(folder.path());
+    let mut process = Daemon::spawn("ratelimitd", "cargo build", &mut command);
+    let status = format!("/proc/{}/status", process.id());
+    wait::expect("a handler of SIGTERM", || {
+        let status = fs::read_to_string(&status).expect("a process");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a set of signals");
+        u64::from_str_radix(caught.trim(), 16).expect("a number") >> 14 & 1 == 1
+    });
+    process.terminate();
+    assert!(process.wait_exit().success());
+    let log = process.log();
+    assert!(log.contains("stopped during startup") && !log.contains(" serving "), "{log}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod lines;
 mod options;
 mod timings;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::log_throttle::LogThrottle;
@@ -36,8 +36,8 @@ pub struct Statsd {
     flush_interval: Duration,
     lines: Lines,
     connection: Connection,
-    /// Counters as last sent.
-    sent: HashMap<String, u64>,
+    /// Counters as last sent, by name. Different paths can have one name: they are summed.
+    sent: BTreeMap<String, u64>,
     throttle: LogThrottle,
 }
 
@@ -50,7 +50,7 @@ impl Statsd {
             flush_interval,
             lines: Lines::new(format, &tags, mogrifiers),
             connection: Connection::new(target),
-            sent: HashMap::new(),
+            sent: BTreeMap::new(),
             throttle: LogThrottle::default(),
         }
     }
@@ -87,20 +87,20 @@ impl Statsd {
     }
 
     fn write_stats(&mut self) {
-        let stats = self.metrics.envoy_ratelimit_stats();
-        for Stat { name, kind, value } in &stats {
+        let mut counters = BTreeMap::new();
+        for Stat { name, kind, value } in self.metrics.envoy_ratelimit_stats() {
             match kind {
-                StatKind::Gauge => self.lines.gauge(name, *value),
-                StatKind::Counter => {
-                    let units = added(self.sent.get(name).copied(), *value);
-                    if units > 0 {
-                        self.lines.count(name, units);
-                    }
-                }
+                StatKind::Gauge => self.lines.gauge(&name, value),
+                StatKind::Counter => *counters.entry(name).or_default() += value,
             }
         }
-        let counters = stats.into_iter().filter(|stat| stat.kind == StatKind::Counter);
-        self.sent = counters.map(|stat| (stat.name, stat.value)).collect();
+        for (name, value) in &counters {
+            let units = added(self.sent.get(name).copied(), *value);
+            if units > 0 {
+                self.lines.count(name, units);
+            }
+        }
+        self.sent = counters;
     }
 
     async fn send(&mut self) {
