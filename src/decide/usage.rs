@@ -89,6 +89,8 @@ impl LimitUsage {
         let (limit, spec) = (&applied.limit, &applied.limit.spec);
         let bound = counter.filter(|_| !spec.unlimited);
         let read = counter.and_then(|(kernel, outcome)| Some((kernel, outcome.decided_by.snapshot()?)));
+        // A limit of 0 and a block read no counter: what the usual one holds is unknown.
+        let counted = read.filter(|(kernel, _)| kernel.has_counter());
         let window = read.and_then(|(kernel, read)| kernel.window_us(&read.reading));
         let mode = match spec.on_over {
             _ if limit.blocked => "enforce",
@@ -115,13 +117,21 @@ impl LimitUsage {
             mode,
             unlimited: spec.unlimited,
             limit: bound.map(|(kernel, _)| kernel.max_cost()),
-            used: read.map(|(kernel, read)| kernel.used(&read.reading, read.now_us)),
+            used: counted.map(|(kernel, read)| kernel.used(&read.reading, read.now_us)),
             window_start: window.map(|(start_us, _)| utc_text(start_us)),
             window_end: window.map(|(_, end_us)| utc_text(end_us)),
             times: counter.map(|(_, outcome)| CounterTimes::from(outcome)).unwrap_or_default(),
             tier,
             exceptions: steps.filter_map(AppliedException::of_step).collect(),
         }
+    }
+}
+
+impl LimitUsage {
+    /// The usage while an exception denies everything: the counter stays as it is.
+    pub(super) fn denied(mut self) -> Self {
+        (self.limit, self.numbers.remaining) = (Some(0), Some(0));
+        self
     }
 }
 

@@ -160,10 +160,10 @@ async fn read_listed<S: Store>(
         let Some(parsed) = parse_key(key) else { continue };
         let mut of_limits = limits.iter();
         let applied = of_limits.find_map(|limit| limit.applied(rules, &parsed, now_us));
-        let kernel = applied.as_ref().and_then(|applied| applied.limit.kernel_at(now_us));
-        if let (Some(applied), Some(kernel)) = (applied, kernel) {
+        let kernel = applied.as_ref().and_then(|(applied, _)| applied.limit.kernel_at(now_us));
+        if let (Some((applied, is_denied)), Some(kernel)) = (applied, kernel) {
             let applied = AppliedLimit { peek: Some(peeks.peek(key, kernel)), ..applied };
-            found.push((key, parsed, applied));
+            found.push((key, parsed, applied, is_denied));
         } else if parsed.tail.is_some() && limits.iter().any(|limit| limit.may_have(&parsed.fingerprint)) {
             list.unknown += 1;
         }
@@ -173,10 +173,12 @@ async fn read_listed<S: Store>(
     }
     let outcomes = service.store.decide(&peeks.charges).await?;
     list.seen += found.len() as u64;
-    let counters = found.into_iter().map(|(key, parsed, applied)| ListedCounter {
-        key: key.clone(),
-        entries: parsed.to_entries(),
-        usage: LimitUsage::new(&applied, peeks.read(&applied, &outcomes)),
+    let counters = found.into_iter().map(|(key, parsed, applied, is_denied)| {
+        let mut usage = LimitUsage::new(&applied, peeks.read(&applied, &outcomes));
+        if is_denied {
+            usage = usage.denied();
+        }
+        ListedCounter { key: key.clone(), entries: parsed.to_entries(), usage }
     });
     list.counters.extend(counters);
     Ok(())
@@ -209,9 +211,10 @@ fn path_to(node: &Node, rule: RuleId) -> Option<Vec<&Node>> {
 }
 
 impl ListedLimit<'_> {
-    /// Returns the limit as it applies to a counter's descriptor; `None` if the counter is of another limit. A key does
-    /// not contain a tier from the request: this is then the limit without a tier.
-    fn applied(&self, rules: &RuleSet, parsed: &ParsedKey, now_us: u64) -> Option<AppliedLimit> {
+    /// Returns the limit as it applies to a counter's descriptor, and whether an exception now denies every hit; `None`
+    /// if the counter is of another limit. A key does not contain a tier from the request: this is then the limit
+    /// without a tier.
+    fn applied(&self, rules: &RuleSet, parsed: &ParsedKey, now_us: u64) -> Option<(AppliedLimit, bool)> {
         if !self.may_have(&parsed.fingerprint) {
             return None;
         }
@@ -226,11 +229,13 @@ impl ListedLimit<'_> {
             applied.limit.id == self.limit.id && applied.rule.as_deref() == Some(&**self.rule)
         };
         let mut applied = applied.into_iter().find(is_this)?;
+        let mut is_denied = false;
         if *applied.limit.fingerprint != *parsed.fingerprint {
             // An exempt or blocked value does not use its counter, which may still hold units.
+            is_denied = !applied.limit.spec.unlimited;
             applied.limit = Arc::clone(self.limit);
         }
-        (*applied.limit.fingerprint == *parsed.fingerprint).then_some(applied)
+        (*applied.limit.fingerprint == *parsed.fingerprint).then_some((applied, is_denied))
     }
 
     /// `true` for fingerprints that the limit, its tiers or its exceptions can have. Exceptions can set any numbers,

@@ -174,8 +174,10 @@ impl LiveExceptions {
         let mut found = by_id.collect::<Result<Vec<LiveRow>, _>>()?;
         for wanted in &wanted {
             let same = |row: &&LiveRow| {
-                (&row.row.domain, &row.row.key, &row.row.value)
-                    == (&wanted.row.domain, &wanted.row.key, &wanted.row.value)
+                wanted.iter().any(|wanted| {
+                    (&row.row.domain, &row.row.key, &row.row.value)
+                        == (&wanted.row.domain, &wanted.row.key, &wanted.row.value)
+                })
             };
             let before = found.len();
             self.with_state(|state| found.extend(state.table.rows().filter(same).cloned()));
@@ -257,13 +259,16 @@ impl LiveExceptions {
                 .ok_or_else(|| format!("{place}: add needs a limit with algorithm fixed_window"))?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
+            if row.row.has_ended(self.now_us()) {
+                return Err(format!("{place}: the end is in the past"));
+            }
         }
         let warnings = warnings.all().iter().map(|warning| warning.reason.clone()).collect();
         Ok(Wanted { row, if_version, warnings })
     }
 
-    /// Reads which rows to remove.
-    fn read_wanted(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<LiveRow, String> {
+    /// Reads which rows to remove: all with this value or, if the key is secret, with its hash.
+    fn read_wanted(&self, index: usize, mut columns: Value, rules: &RuleSet) -> Result<[LiveRow; 2], String> {
         const NAMED: [&str; 3] = ["domain", "key", "value"];
         let place = format!("rows[{index}]");
         if let Some(columns) = columns.as_object_mut() {
@@ -277,7 +282,8 @@ impl LiveExceptions {
         }
         let (row, _) =
             LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
-        without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))
+        let hashed = without_secret(row.clone(), rules).map_err(|reason| format!("{place}: {reason}"))?;
+        Ok([row, hashed])
     }
 
     /// The text for people: the value is masked.

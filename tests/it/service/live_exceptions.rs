@@ -240,6 +240,9 @@ async fn the_value_of_a_secret_key_does_not_leave_the_process() {
         json!({"reason": "over", "rows": [{"domain": "shop", "key": "token", "value": "s3cret-token"}]});
     call(&service, "/exceptions/remove", &body);
     assert_eq!(rls.send_one("shop", &[("token", "s3cret-token")]).await.0, Code::Ok);
+    // A row from before the key was secret is found by its value.
+    call(&service, "/exceptions/remove", &json!({"reason": "over", "rows": [row("acme", &json!({}))]}));
+    assert_eq!(ask(&mut rls, "acme").await.1, Some(6000));
 }
 
 #[tokio::test]
@@ -320,6 +323,8 @@ async fn a_grant_stands_beside_a_multiplier() {
     assert_eq!(live()["origins"], json!({"grant": 1, "operator": 1}));
     let gauge = r#"ratelimitd_exceptions{kind="add",source="live"}"#;
     wait::expect("the gauge follows", || metric(&service, gauge).as_deref() == Some("1"));
+    let past = row("one", &json!({"add": 5, "from": "2020-01-01T00:00:00Z"}));
+    assert_eq!(refused(&service, &past), (400, "rows[0]: the end is in the past\n".to_owned()));
     let body = json!({"reason": "over", "rows": [row("one", &json!({"path": "tenant"}))]});
     let answer = send(&service, "/exceptions/remove", &body, "");
     assert_eq!((answer.status, answer.body.contains("rows[0]: 'path' does not select rows")), (400, true));

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn another_text_is_unreadable() {
         let late = format!("h1.{}.1.z", Base36(NOW_US / SECOND_US + 86_400 + 61));
-        let long = format!("h1.1.1.z{}", ".1-1-1".repeat(65));
+        let long = format!("h1.1.1.z{}", ".1-1-1".repeat(257));
         for id in
             ["", "abc", "1.z", "h1", "h1.", "h1.1", "h1.1.", "h1.1.2.z", "h1..1.z", "h1.-1.1.z", &late, &long]
         {

@@ -69,15 +69,16 @@ impl RowChanges {
 pub(super) fn row_identity(row: &ExceptionRow) -> u64 {
     let kinds: Vec<_> = row.effect.kinds().map(|kind| kind.into_str()).collect();
     let mut hasher = DefaultHasher::new();
-    format!("{:?}", (&row.domain, &row.key, &row.value, &row.path, &row.limit_name, kinds)).hash(&mut hasher);
+    let text = format!("{:?}", (&row.domain, &row.key, &row.value, &row.path, &row.limit_name, kinds));
+    text.hash(&mut hasher);
     hasher.finish()
 }
 
 /// Counts the rows of each file while they are read.
 pub(super) struct ChangeCounts<'p> {
     previous: &'p LoadedExceptions,
-    /// The rows of YAML files that were active, by file and identity.
-    before: HashMap<(&'p str, u64), &'p ExceptionRow>,
+    /// The rows of YAML files that were active, by file and identity: several if each is for its own time.
+    before: HashMap<(&'p str, u64), Vec<&'p ExceptionRow>>,
     files: Vec<FileSummary>,
 }
 
@@ -116,8 +117,11 @@ impl AddedCounts {
 
 impl<'p> ChangeCounts<'p> {
     pub fn new(previous: &'p LoadedExceptions) -> Self {
-        let by_identity = |row: &'p ExceptionRow| ((&**row.source.name(), row_identity(row)), row);
-        Self { previous, before: previous.exceptions.rows().map(by_identity).collect(), files: Vec::new() }
+        let mut before: HashMap<_, Vec<_>> = HashMap::new();
+        for row in previous.exceptions.rows() {
+            before.entry((&**row.source.name(), row_identity(row))).or_default().push(row);
+        }
+        Self { previous, before, files: Vec::new() }
     }
 
     /// Assigns the following rows to this file.
@@ -131,7 +135,7 @@ impl<'p> ChangeCounts<'p> {
         file.kinds.add_row(row);
         match self.before.get(&(&**row.source.name(), identity)) {
             None => file.changes.added += 1,
-            Some(before) if !is_same(before, row) => file.changes.changed += 1,
+            Some(before) if !before.iter().any(|before| is_same(before, row)) => file.changes.changed += 1,
             Some(_) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Reads a CSV file (RFC 4180) row by row: a request value with its tier or limit. A row is one line, so that an
 //! unclosed quote cannot swallow the rows after it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead, Read as _};
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ impl Loader<'_> {
     pub(super) fn read_csv(&mut self, file: &Arc<str>, stream: impl BufRead, report: &mut FileReport) {
         let mut lines = CsvLines::new(stream);
         let mut columns = None;
-        // The line of each row with more than a tier, by identity.
-        let mut known_lines = HashMap::new();
+        let mut full = FullRows::default();
         let mut errors = 0;
         loop {
             let read = match lines.next_row() {
@@ -62,9 +61,9 @@ impl Loader<'_> {
                         }
                         Ok(())
                     }
-                    Some(columns) => lines
-                        .row(columns)
-                        .and_then(|row| self.add_csv_row(file, &row, &mut known_lines, report)),
+                    Some(columns) => {
+                        lines.row(columns).and_then(|row| self.add_csv_row(file, &row, &mut full, report))
+                    }
                 },
                 Err(RowFault::Io(error)) => {
                     report.error(&Position::default(), format!("cannot read the file: {error}"));
@@ -87,7 +86,7 @@ impl Loader<'_> {
         &mut self,
         file: &Arc<str>,
         row: &CsvRow<'_>,
-        known_lines: &mut HashMap<u64, u32>,
+        full: &mut FullRows,
         report: &mut FileReport,
     ) -> Result<(), String> {
         check_row(row, report)?;
@@ -98,11 +97,18 @@ impl Loader<'_> {
         let &CsvRow { line, domain, key, value, tier, .. } = row;
         if !row.has_tier_alone() {
             self.check_full_rows()?;
-            let full = full_row(file, row, parse_value(value)?)?;
-            self.add_full_row(full, line, known_lines, report);
+            let row = full_row(file, row, parse_value(value)?)?;
+            full.values.insert((row.key.clone(), row.value.clone()));
+            self.add_full_row(row, line, &mut full.lines, report);
             return Ok(());
         }
         let tier = TierRow { file, domain, key, value, tier };
+        // The table of tiers ignores the order of these rows, and the later one wins.
+        if !full.values.is_empty() && full.values.contains(&(key.into(), parse_value(value)?)) {
+            self.check_full_rows()?;
+            self.add_full_row(tier_row(line, tier, parse_value(value)?), line, &mut full.lines, report);
+            return Ok(());
+        }
         self.mentions.add_tier_row(tier, || tier_row(row.line, tier, RowValue::Exact("".into())))?;
         if self.scope.entries.is_none() {
             return self.builder.add_tier(tier).map_err(|error| error.to_string());
@@ -113,6 +119,15 @@ impl Loader<'_> {
         }
         Ok(())
     }
+}
+
+/// The rows of a file with more than a tier.
+#[derive(Default)]
+struct FullRows {
+    /// The line of each row, by identity and start.
+    lines: HashMap<(u64, Option<u64>), u32>,
+    /// Their keys and values.
+    values: HashSet<(Arc<str>, RowValue)>,
 }
 
 impl CsvRow<'_> {

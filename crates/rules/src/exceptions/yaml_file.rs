@@ -93,12 +93,12 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// `lines`: the line of each row of the file, by row identity.
+    /// `lines`: the line of each row of the file, by row identity and start.
     pub(super) fn add_full_row(
         &mut self,
         row: ExceptionRow,
         line: u32,
-        lines: &mut HashMap<u64, u32>,
+        lines: &mut HashMap<(u64, Option<u64>), u32>,
         report: &mut FileReport,
     ) {
         let at = Position::document(line);
@@ -106,7 +106,7 @@ impl Loader<'_> {
             report.error(&at, "'add' needs 'from': the units are for the window that contains this time");
         }
         let identity = row_identity(&row);
-        if let Some(earlier) = lines.insert(identity, line) {
+        if let Some(earlier) = lines.insert((identity, row.from_us), line) {
             let reason = format!("duplicates line {earlier}; this row wins");
             report.warn(&at, reason);
         }

@@ -27,12 +27,13 @@ impl ReserveKind {
 }
 
 /// Returns what `descriptor` charges to a limit that reserves `units`; `usual` is the charge without `reserve`. The
-/// kind is `None` if the usual charge applies: to a descriptor without its own hits, a refund, or a whole cost.
+/// kind is `None` if the usual charge applies: to a descriptor without its own hits, a refund, a whole cost, or a limit
+/// without a counter, which denies everything.
 ///
 /// Reserves at most what the kernel admits at one instant: an exception can make a bucket's burst smaller than its
 /// `reserve`, and checks must still be able to fit.
 pub(crate) fn reserved(usual: Charge, units: u64, descriptor: &Descriptor) -> (Charge, Option<ReserveKind>) {
-    let is_usual = descriptor.is_refund || descriptor.is_whole_cost;
+    let is_usual = descriptor.is_refund || descriptor.is_whole_cost || !usual.kernel.has_counter();
     let Some(hits) = descriptor.hits.filter(|_| !is_usual) else {
         return (usual, None);
     };

@@ -141,6 +141,7 @@ fn a_check_reserves_units_and_a_charge_books_the_difference() {
     assert_eq!(row(9, Some(7), false, false), charge(Cost::take(3)));
     assert_eq!(row(9, Some(4), false, false), charge(Cost::refund(0)));
     assert_eq!(row(9, Some(1), false, false), charge(Cost::refund(3)));
+    assert_eq!(row(0, Some(7), false, false), usual(Cost::take(7)), "a limit of 0 denies");
 }
 
 #[test]

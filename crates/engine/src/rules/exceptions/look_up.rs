@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::effect::{self, Changed, RowsOfLimit};
 use super::live::{LiveGroup, LiveRows};
 use super::network::{EXACT, address_of};
-use super::rows::{AnyRow, ExceptionRow, MatchedRow, Place, RowSource};
+use super::rows::{AnyRow, Effect, ExceptionRow, MatchedRow, Place, RowSource};
 use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
@@ -171,6 +171,7 @@ impl<'x> DomainLookUp<'x> {
     fn add_tiers(&self, matched: &mut MatchedRows<'x>, of_key: &KeyOfDomain, (entry, value): (usize, &str)) {
         for space in &of_key.spaces {
             if let Some(tier) = self.files.table.get(*space, value).and_then(|mark| self.files.tier(mark)) {
+                // Before the file's other rows: the loader adds a later row of the same value as one of these.
                 let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
                 matched.rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
             }
@@ -200,7 +201,7 @@ impl<'x> DomainLookUp<'x> {
         for (precision, index) in exact.chain(indexed.networks.rows_of(value)) {
             let RankedRow { row, file } = &self.files.rows[index as usize];
             if row.domain.matches(&self.of_domain.domain) {
-                matched.add(Place { entry, precision, file: *file, row: index.into() }, row);
+                matched.add(Place { entry, precision, file: *file, row: u64::from(index) + 1 }, row);
             }
         }
     }
@@ -225,8 +226,10 @@ impl<'x> MatchedRows<'x> {
         self.rows.is_empty()
     }
 
-    pub(crate) fn leave_out_blocks(&mut self) {
-        self.rows.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
+    /// Drops rows that deny everything: blocks and limits of 0.
+    pub(crate) fn leave_out_denials(&mut self) {
+        let denies = |effect: &Effect| effect.block || effect.limit == Some(0);
+        self.rows.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if denies(&row.effect)));
     }
 
     /// Applies the exceptions to a limit. `path`: its rule's path below the domain; `entry_tier`: the tier that an

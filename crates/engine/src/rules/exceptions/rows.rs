@@ -58,7 +58,7 @@ pub enum RowSource {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RowValue {
     /// Exactly this string.
     Exact(Arc<str>),

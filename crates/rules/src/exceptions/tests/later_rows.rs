@@ -10,17 +10,23 @@ use super::*;
 
 #[test]
 fn a_later_row_counts_for_the_service_and_for_one_request() {
-    let (domain, every) = ("llm,tenant,acme,low", "*,tenant,acme,pro");
+    let (domain, every) = ("llm,tenant,acme,low,", "*,tenant,acme,pro,");
+    let until = "llm,tenant,acme,pro,2099-01-01T00:00:00Z";
     for (rows, expected) in [
         ([vec![domain, every], vec![]], "pro"),
         ([vec![every, domain], vec![]], "low"),
         ([vec![domain, every, domain], vec![]], "low"),
         ([vec![domain], vec![every]], "pro"),
         ([vec![every], vec![domain]], "low"),
+        ([vec![until, domain], vec![]], "low"),
+        ([vec![domain, until], vec![]], "pro"),
+        ([vec![until, domain, every], vec![]], "pro"),
+        ([vec![until], vec![domain]], "low"),
+        ([vec![domain], vec![until]], "pro"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, rows) in ["a.csv", "b.csv"].into_iter().zip(&rows) {
-            let text = format!("domain,key,value,tier\n{}\n", rows.join("\n"));
+            let text = format!("domain,key,value,tier,until\n{}\n", rows.join("\n"));
             fs::write(folder.path().join(name), text).expect("room for a file");
         }
         let entries = [Entry { key: "tenant".to_owned(), value: "acme".to_owned() }];

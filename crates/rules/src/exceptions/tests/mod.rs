@@ -230,6 +230,7 @@ fn a_bad_yaml_file_is_refused_with_line_and_reason() {
         ),
         (format!("{0}{0}", row("block: true")), "a.yaml:2: warning: duplicates line 1; this row wins"),
         (format!("{}{}", row("block: true"), row("multiplier: 2")), ""),
+        (format!("{}{}", row("block: true"), row("block: true, from: 2099-01-01T00:00:00Z")), ""),
         (
             "- { domain: a, key: k, value: 10.0.0.0/33, block: true }\n".to_owned(),
             "a.yaml:1: 'value': not a network such as",
@@ -356,6 +357,12 @@ fn a_load_tells_the_rows_of_each_kind_and_what_has_changed() {
          - { domain: llm, key: tenant, value: x, tier: pro, multiplier: 3 }\n",
     );
     assert_eq!(folder.changes(), [file("a.csv", 4, [0, 0, 0]), file("b.yaml", 2, [0, 0, 1])]);
+
+    let scheduled =
+        ["multiplier: 4, from: 2026-12-01T00:00:00Z", "multiplier: 5, from: 2027-01-01T00:00:00Z"];
+    folder.write("b.yaml", scheduled.map(row).concat());
+    folder.changes();
+    assert_eq!(folder.changes(), [file("a.csv", 4, [0, 0, 0]), file("b.yaml", 2, [0, 0, 0])]);
 
     // A file is removed, and its rows are in another one.
     fs::rename(folder.path().join("a.csv"), folder.path().join("c.csv")).expect("a rename");
