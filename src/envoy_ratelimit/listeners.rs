@@ -21,7 +21,9 @@ pub(super) fn translate(draft: &mut Draft) {
         }
     }
     translate_socket(draft);
-    draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
+    if !is_loopback(draft.text("DEBUG_HOST")) {
+        draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
+    }
     certificates::translate_port(draft);
     translate_age(draft);
     translate_log(draft);
@@ -72,6 +74,12 @@ pub(super) fn host_text(host: &str, nothing: &str) -> Option<String> {
         Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => None,
         Err(_) => Some(name.to_owned()),
     }
+}
+
+/// `true` if only processes of this host reach a port of `host`.
+fn is_loopback(host: &str) -> bool {
+    let ip: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 fn translate_age(draft: &mut Draft) {

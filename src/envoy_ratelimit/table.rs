@@ -53,8 +53,8 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
     common("HOST", Text, "0.0.0.0", Sets(HTTP)).but(EVERY_ADDRESS),
     common("PORT", Whole, "8080", Sets(HTTP)),
     common("DEBUG_HOST", Text, "0.0.0.0", Sets(ADMIN)).but(
-        "no `/stats` and no `/debug/pprof/`; `/counters/*` answer only callers on this host, or with \
-         the token of `server.admin.token_file`",
+        "no `/stats` and no `/debug/pprof/`; unless it is loopback, each POST, such as `/counters/*`, needs \
+         the token of `server.admin.operator_token_file` or `server.admin.token_file`",
     ),
     common("DEBUG_PORT", Whole, "6070", Sets(ADMIN)).but("the service does not start if the port is in use"),
     common("GRPC_UDS", Text, "", Sets(GRPC)).but(

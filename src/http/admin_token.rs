@@ -73,7 +73,7 @@ pub(super) async fn check_access(
 ) -> Response {
     let checked = match check.access.check_sender(&request) {
         Ok(()) => {
-            let role = AdminRole::for_path(request.uri().path());
+            let role = check.access.role(&request);
             check.check_token(role, request.headers(), client).await
         }
         refused => refused,
@@ -159,6 +159,7 @@ impl AccessCheck {
         match role {
             AdminRole::Anybody => Ok(None),
             AdminRole::Viewer => Ok(viewer),
+            AdminRole::ViewerPost => Ok(viewer.or(operator)),
             AdminRole::UsageReader => Ok(viewer.map(|_| NeededToken::Usage)),
             AdminRole::Operator => Ok(operator.or(viewer)),
             AdminRole::ValueReader => {

@@ -37,7 +37,7 @@ const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
 Examples:
   docker run --rm --entrypoint ratelimitctl --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd:VERSION migrate > ratelimitd.yaml
   RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate
-  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate --counters --reason go-live --admin http://ratelimit:6070")]
+  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitctl migrate --counters --reason go-live --token-file admin.token")]
 pub struct MigrateArgs {
     /// Skip the rules
     #[arg(long)]

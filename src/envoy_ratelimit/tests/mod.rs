@@ -283,6 +283,24 @@ fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
 }
 
 #[test]
+fn the_debug_port_is_read_under_any_name_unless_it_is_of_this_host_only() {
+    for (host, expected) in [
+        ("127.0.0.1", "false"),
+        ("::1", "false"),
+        ("[::1]", "false"),
+        ("localhost", "false"),
+        ("", "true"),
+        ("::", "true"),
+        ("10.0.0.7", "true"),
+        ("localhost.example.com", "true"),
+    ] {
+        let loaded = load("DEBUG_HOST", host).expect("valid");
+        let is_read = loaded.settings.server.admin.access.read_by_any_host;
+        assert_eq!(is_read.to_string(), expected, "{host:?}");
+    }
+}
+
+#[test]
 fn a_unix_socket_takes_the_place_of_the_grpc_port() {
     let address = |value| {
         let LoadedSettings { report, .. } =

@@ -1,5 +1,7 @@
 //! Started as `envoyproxy/ratelimit` is: called `ratelimit`, with its environment variables and its rule directory.
 
+use std::process::{Command, Output};
+
 use serde_json::Value;
 
 use super::security::tls_server;
@@ -50,6 +52,29 @@ async fn the_environment_of_envoyproxy_ratelimit_starts_the_service() {
     }
     let status = service.stop();
     assert_eq!(status.code(), Some(0), "{}", service.log());
+}
+
+#[test]
+fn a_command_needs_a_token_unless_the_debug_port_is_of_this_host_only() {
+    let redis = Redis::start();
+    let start = |host| {
+        let environment = Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR);
+        environment.set("DEBUG_HOST", host).start()
+    };
+    let needed = "ratelimitctl block: a POST to the admin port needs a token while \
+                  server.admin.read_by_any_host is true: set server.admin.operator_token_file or \
+                  server.admin.token_file\n";
+    for (host, expected) in [("0.0.0.0", (Some(2), needed)), ("127.0.0.1", (Some(0), ""))] {
+        let service = start(host);
+        service.wait_healthy();
+        let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"))
+            .args(["block", "--reason", "test", "--for", "2h", "--domain", "a", "k=v", "--admin"])
+            .arg(format!("http://127.0.0.1:{}", service.debug_port))
+            .output()
+            .expect("the binary runs");
+        let error = String::from_utf8(stderr).expect("UTF-8");
+        assert_eq!((status.code(), error.as_str()), expected, "{host}");
+    }
 }
 
 #[test]

@@ -144,6 +144,43 @@ fn counters_presents_the_token_of_a_file() {
 }
 
 #[test]
+fn the_operators_token_opens_every_page_of_a_port_that_any_host_may_read() {
+    let (operator, wrong) = (token_file("operator"), token_file("guess"));
+    let path = |file: &NamedTempFile| file.path().display().to_string();
+    let service = Plan::new(RULES)
+        .set("server.admin.read_by_any_host", true)
+        .set("server.admin.operator_token_file", path(&operator))
+        .start();
+    let admin = format!("http://127.0.0.1:{}", service.admin_port());
+    let run = |line: &str, token: Option<&NamedTempFile>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitctl"));
+        command.args(line.split(' ')).args(["--admin", &admin]);
+        command.args(token.map(|file| format!("--token-file={}", path(file))));
+        let Output { status, stderr, .. } = command.output().expect("the binary runs");
+        (status.code(), String::from_utf8(stderr).expect("UTF-8"))
+    };
+    for line in [
+        "counters show --domain web user=ann",
+        "explain --domain web user=ann",
+        "usage now --domain web user=ann",
+        "exceptions list",
+        "counters reset --reason test --domain web user=ann",
+        "block --reason test --for 2h --domain web user=bob",
+    ] {
+        assert_eq!(run(line, Some(&operator)), (Some(0), String::new()), "{line}");
+        for (token, told) in [
+            (None, "needs the header Authorization: Bearer, with the token of"),
+            (Some(&wrong), "wrong token: it must be that of"),
+        ] {
+            let (code, error) = run(line, token);
+            let told = format!("{told} server.admin.operator_token_file");
+            assert!(code != Some(0) && error.contains(&told), "{line}: {code:?} {error}");
+        }
+    }
+    assert_eq!(get(&service, &[]).status, 200, "a page that is only read");
+}
+
+#[test]
 fn a_token_file_without_a_token_ends_the_process_with_the_reason() {
     let empty = token_file("\n");
     for (path, reason) in
