@@ -94,8 +94,9 @@ pub(super) static OWN: [RatelimitVariable; 115] = [
     own("MERGE_DOMAIN_CONFIG", Flag, "false", Sets("rules.merge_domains"))
         .but("files are merged in the order of their names, not at random"),
     own("RUNTIME_ROOT", Text, "/srv/runtime_data/current", Sets(PATH)).but(
-        "a missing directory at the start: the service is not ready until the directory is there; the \
-         same later: the rules stay",
+        "a missing directory at the start: the service is not ready until the directory is there, but if \
+         `RUNTIME_SUBDIRECTORY` is empty and `RUNTIME_WATCH_ROOT` true, it is ready and admits every request, as in \
+         envoyproxy/ratelimit; the same later: the rules stay",
     ),
     own("RUNTIME_SUBDIRECTORY", Text, "", Sets(PATH)).but(
         "if it is empty and `RUNTIME_WATCH_ROOT` true, the rules of `RUNTIME_APPDIRECTORY` are read, \
