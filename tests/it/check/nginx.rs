@@ -268,6 +268,7 @@ http {{
   upstream service {{ server 127.0.0.1:{upstream}; }}
   server {{
     listen 127.0.0.1:{port};
+    set_real_ip_from 127.0.0.1; real_ip_header x-client;
     {locations}
     location @denied {{ return 429; }}
     location = /gate {{
@@ -287,8 +288,10 @@ http {{
 #[test]
 fn only_failures_are_counted_after_the_answer() {
     let rules = "domain: logins\ndescriptors:\n  - { key: remote_address, rate_limit: { unit: year, requests_per_unit: 3 } }\n";
-    let map = "domain: logins\ncost: 0\ndescriptors:\n  - - { key: remote_address, from: remote_addr, default: unknown }\n";
-    let checked = Checked::start_with(map, |plan| {
+    let page = read("docs/recipes-proxies.md");
+    let (_, rest) = page.split_once("```yaml\ndomain: logins\n").expect("a map");
+    let (map, _) = rest.split_once("```").expect("a block ends");
+    let checked = Checked::start_with(&format!("domain: logins\n{map}"), |plan| {
         plan.rule_file("rules.yaml", rules).set("server.http.check.denied_status", "403")
     });
     let released = Arc::new(AtomicBool::new(false));
@@ -302,12 +305,17 @@ fn only_failures_are_counted_after_the_answer() {
         }
     });
     let nginx = Nginx::run(|folder, port| failures(folder, port, checked.port(), &upstream));
-    let login = |password: &str| nginx.send("POST", "/login", &[format!("x-password: {password}")]).status;
-    let expect_left = |units: u64| {
+    let login_from = |client: &str, password: &str| {
+        let headers = [format!("x-client: {client}"), format!("x-password: {password}")];
+        nginx.send("POST", "/login", &headers).status
+    };
+    let expect_left_of = |client: &str, units: u64| {
         wait::expect(&format!("{units} failures left"), || {
-            checked.service.left("logins", ("remote_address", "127.0.0.1")) == units
+            checked.service.left("logins", ("remote_address", client)) == units
         });
     };
+    let login = |password: &str| login_from("127.0.0.1", password);
+    let expect_left = |units: u64| expect_left_of("127.0.0.1", units);
     let correct: Vec<u16> = (0..8).map(|_| login("right")).collect();
     assert_eq!(correct, [200; 8]);
     // A client that hangs up before the answer.
@@ -323,4 +331,10 @@ fn only_failures_are_counted_after_the_answer() {
         expect_left(left);
     }
     assert_eq!([login("wrong"), login("right")], [429, 429]);
+    let client = "2001:db8::7";
+    for left in [2, 1, 0] {
+        assert_eq!(login_from(client, "wrong"), 401);
+        expect_left_of(client, left);
+    }
+    assert_eq!(login_from(client, "right"), 429, "an IPv6 client");
 }
