@@ -60,9 +60,9 @@ pub struct CheckArgs {
     #[arg(long, value_name = "DOMAIN")]
     pub domain: String,
 
-    /// Take N units for each descriptor
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub hits: u32,
+    /// Take N units for each descriptor; without it 1. For a limit with `reserve`, N is the final charge
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub hits: Option<u32>,
 
     /// Send N calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -229,11 +229,12 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
 }
 
 fn request(args: &CheckArgs) -> RateLimitRequest {
-    let hits_addend = match (args.peek, args.refund) {
-        (true, _) => Some(0),
+    let hits_addend = match args.hits {
+        _ if args.peek => Some(0),
         // The descriptor itself has the units to return.
-        (false, true) => Some(u64::from(args.hits)),
-        (false, false) => None,
+        None if args.refund => Some(1),
+        // Also the units to take: a limit with `reserve` settles only what its descriptor has.
+        hits => hits.map(u64::from),
     };
     let descriptor = |DescriptorArg(entries): &DescriptorArg| RateLimitDescriptor {
         entries: entries.iter().cloned().map(wire::Entry::from).collect(),
@@ -242,13 +243,13 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
         is_negative_hits: args.refund,
     };
     let descriptors = args.descriptors.iter().map(descriptor).collect();
-    RateLimitRequest { domain: args.domain.clone().into_bytes(), descriptors, hits_addend: args.hits }
+    RateLimitRequest { domain: args.domain.clone().into_bytes(), descriptors, hits_addend: args.hits.unwrap_or(1) }
 }
 
 fn answer_text(args: &CheckArgs, answer: &RateLimitResponse) -> String {
     if args.json {
         return escaped_json(format!("{}\n", format::answer_json(answer)));
     }
-    let hits = if args.peek { 0 } else { u64::from(args.hits) };
+    let hits = if args.peek { 0 } else { u64::from(args.hits.unwrap_or(1)) };
     format::answer_text(&args.descriptors, hits, answer)
 }

@@ -16,6 +16,7 @@ descriptors:
   - { key: free, rate_limit: { unlimited: true } }
   - { key: soft, rate_limit: { name: soft, unit: year, requests_per_unit: 1, on_over: announce } }
   - { key: worker, rate_limit: { unit: hour, requests_per_unit: 1, burst: 2, algorithm: leaky_bucket, mode: queue } }
+  - { key: tenant, rate_limit: { unit: year, requests_per_unit: 10, algorithm: fixed_window, reserve: 5 } }
 ";
 
 fn check(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -55,6 +56,16 @@ fn text_and_exit_code_report_the_answer() {
     assert_eq!((code, text.lines().last()), (Some(1), Some("1 OK, 1 over limit")));
     assert!(text.contains("user=ann: OVER LIMIT, 0 of 2 per year left"), "{text}");
     assert_eq!(check(port, &["--hits", "3", "user=bob"]).0, Some(1));
+}
+
+#[test]
+fn a_reserve_is_tried_with_a_peek_and_the_units_of_its_charge() {
+    let service = Ratelimitd::start(RULES);
+    for (arguments, left) in [(["--peek", "--count=1"], 5), (["--hits", "7"], 3), (["--count", "1"], 2)] {
+        let (code, text, _) = check(service.grpc_port(), &[&arguments[..], &["tenant=acme"]].concat());
+        let left = format!("tenant=acme: OK, {left} of 10 per year left");
+        assert!(code == Some(0) && text.contains(&left), "{arguments:?}: {text}");
+    }
 }
 
 #[test]
