@@ -293,7 +293,7 @@ async fn rows_of_one_process_have_the_same_rules() {
         (
             json!({"reason": "x", "rows": [{"domain": "shop", "key": "token", "value": "x", "add": 5}]}),
             400,
-            "rows[0]: add needs a limit with algorithm fixed_window",
+            "rows[0]: no limit that the row applies to has the algorithm 'fixed_window', which 'add' needs",
         ),
     ] {
         let answer = send(&service, "/exceptions/set", &body, "");
