@@ -421,8 +421,9 @@ impl LimitSpec {
             return Ok(());
         }
         let refused = [
-            ("charging", self.charging == Charging::Postpaid, "a denied request takes no slot"),
+            // Before `charging`, which it implies.
             ("on_over", self.on_over == OnOver::Announce, "an admitted request needs a slot"),
+            ("charging", self.charging == Charging::Postpaid, "a denied request takes no slot"),
             ("on_store_failure", self.on_store_failure == FailurePolicy::Local, NO_LOCAL_SLOTS),
             ("reserve", self.reserve.is_some(), "a slot is not a number of units"),
             ("ledger", self.ledger, "a slot is not a number of units"),

@@ -132,6 +132,8 @@ pub(super) fn read_row(source: RowSource, node: &Node, report: &mut FileReport) 
         return None;
     }
     let mut fields = RowFields::from_map(node, &at, report);
+    let is_live = matches!(source, RowSource::Live { .. });
+    let or_duration = if is_live { ", or a duration such as 2h (--until, --for)" } else { "" };
     let terms = RowTerms {
         domain: Glob::new(fields.required("domain")),
         key: fields.required("key").into(),
@@ -148,8 +150,8 @@ pub(super) fn read_row(source: RowSource, node: &Node, report: &mut FileReport) 
             fields.parsed("value", value, parse_value)
         }
         .unwrap_or_else(|| engine::RowValue::Exact("".into())),
-        from_us: fields.time("from"),
-        until_us: fields.time("until"),
+        from_us: fields.time("from", ""),
+        until_us: fields.time("until", or_duration),
         terms: terms.into(),
     };
     fields.check_effect(&row);
@@ -249,9 +251,10 @@ impl<'n, 'r> RowFields<'n, 'r> {
         Some(flag)
     }
 
-    fn time(&mut self, name: &str) -> Option<u64> {
+    /// `or`: what else the column may be.
+    fn time(&mut self, name: &str, or: &str) -> Option<u64> {
         let text = self.text(name)?;
-        self.parsed(name, text, |text| parse_time(name, text))
+        self.parsed(name, text, |text| parse_time(name, text).map_err(|reason| reason + or))
     }
 
     /// A whole number from `least` to [`MAX_UNITS`].
