@@ -48,6 +48,8 @@ fn default_top() -> usize {
 /// A part of a list.
 #[derive(Debug, Serialize)]
 pub struct UsageList {
+    /// What the request names.
+    pub limits: Vec<NamedLimit>,
     /// The most used ones in this call, the most used one first.
     pub counters: Vec<ListedCounter>,
     /// Counters of the rule that this call read, some perhaps twice.
@@ -59,6 +61,13 @@ pub struct UsageList {
     /// When this call read its first counter: none of its numbers is older.
     pub oldest_at: String,
     pub took_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct NamedLimit {
+    pub name: Arc<str>,
+    pub algorithm: &'static str,
+    pub ledger: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -115,7 +124,13 @@ pub async fn list_usage<S: Store + Listing>(
         let UsageListRequest { domain, rule, .. } = request.clone();
         return Err(UsageListError::NoRule { domain, rule });
     }
+    let named = limits.iter().map(|ListedLimit { limit, .. }| NamedLimit {
+        name: Arc::clone(&limit.label),
+        algorithm: limit.spec.algorithm.into_str(),
+        ledger: limit.spec.ledger,
+    });
     let mut list = UsageList {
+        limits: named.collect(),
         counters: Vec::new(),
         seen: 0,
         unknown: 0,

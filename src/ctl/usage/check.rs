@@ -40,7 +40,7 @@ const READS: u32 = 10;
 #[command(after_help = r"Exit codes:
   0  every counter is what the ledger says
   1  some differ, or something is missing; standard error says what
-  2  no answer, no such rule, no line of a ledger, or unwritable output
+  2  no answer, no such rule, a limit that cannot be compared, no line of a ledger, or unwritable output
 
 Example:
   ratelimitctl usage check --domain api --rule monthly --token-file admin.token /var/lib/ratelimitd/usage")]
@@ -130,11 +130,19 @@ impl CheckArgs {
     }
 
     /// The limit's counters in this window, or in the first one's.
+    ///
+    /// # Errors
+    /// Also if the limit cannot be compared.
     fn counters(&self, mut window: Option<(u64, u64)>) -> Result<Counters, AdminCallError> {
         let list = read_list(&self.admin, &self.domain, &self.rule, MOST)?;
         let (rows, unknown) = (rows_of(&list["counters"]), number(&list["unknown"]));
-        if let Some(other) = rows.iter().find(|row| row["name"] != *self.rule) {
-            let reason = format!("--rule must be a limit's name in the ledger, such as {}", other["name"]);
+        for limit in rows_of(&list["limits"]) {
+            let reason = match &limit["name"] {
+                name if *name != *self.rule => format!("--rule must be a limit's name in the ledger, such as {name}"),
+                _ if limit["algorithm"] != "fixed_window" => "the limit has no fixed window".to_owned(),
+                _ if limit["ledger"] != true => "the limit is not in the ledger: it has no `ledger: true`".to_owned(),
+                _ => continue,
+            };
             return Err(AdminCallError::Refused(reason));
         }
         let mut used = BTreeMap::new();

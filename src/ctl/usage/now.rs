@@ -138,6 +138,7 @@ pub(super) fn read_list(
         counters.truncate(top as usize);
         list["counters"] = counters.into();
         list["cursor"] = part["cursor"].clone();
+        list["limits"] = part["limits"].clone();
         if list["oldest_at"].is_null() {
             list["oldest_at"] = part["oldest_at"].clone();
         }

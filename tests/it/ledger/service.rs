@@ -17,6 +17,7 @@ const RULES: &str = "
 domain: d
 descriptors:
   - { key: k, rate_limit: { name: daily, unit: day, requests_per_unit: 100000, algorithm: fixed_window, calendar: UTC, ledger: true, unit_name: calls } }
+  - { key: paced, rate_limit: { name: paced, unit: day, requests_per_unit: 100000, algorithm: gcra, ledger: true } }
   - { key: unbooked, rate_limit: { unit: day, requests_per_unit: 100000, algorithm: fixed_window } }
 ";
 
@@ -122,10 +123,16 @@ fn check_ledger(admin_port: u16, token: &str, directory: &Path) {
         usage(&["check", "--domain", "d", "--rule", "daily", "--admin", &admin, "--token-file", token, path])
     };
     let path = directory.to_str().expect("UTF-8");
-    let by_path =
-        usage(&["check", "--domain", "d", "--rule", "d.k", "--admin", &admin, "--token-file", token, path]);
-    let reason = "ratelimitctl usage check: --rule must be a limit's name in the ledger, such as \"daily\"\n";
-    assert_eq!(by_path, (Some(2), String::new(), reason.to_owned()));
+    for (rule, reason) in [
+        ("d.k", "--rule must be a limit's name in the ledger, such as \"daily\""),
+        // These two have no counter.
+        ("paced", "the limit has no fixed window"),
+        ("d.unbooked", "the limit is not in the ledger: it has no `ledger: true`"),
+    ] {
+        let line = ["check", "--domain", "d", "--rule", rule, "--admin", &admin, "--token-file", token, path];
+        let reason = format!("ratelimitctl usage check: {reason}\n");
+        assert_eq!(usage(&line), (Some(2), String::new(), reason));
+    }
     let equal = "counters compared: 1, differences: 0\n";
     assert_eq!(check(directory), (Some(0), equal.to_owned(), String::new()));
     let other = NamedTempFile::new().expect("a file");
