@@ -255,8 +255,10 @@ impl LiveExceptions {
             LiveRow::read(&place, &columns, self.now_us()).map_err(|problems| problems.to_string())?;
         let mut row = without_secret(row, rules).map_err(|reason| format!("{place}: {reason}"))?;
         if row.origin == Origin::Grant {
+            let endless = || "the window that the units are for has no end".to_owned();
+            let missing = || missing_in_rules(&row.row, rules).unwrap_or_else(endless);
             let end_us = latest_window_end(&row.row, rules, row.row.from_us.unwrap_or_default())
-                .ok_or_else(|| format!("{place}: {}", missing_in_rules(&row.row, rules).unwrap_or_default()))?;
+                .ok_or_else(|| format!("{place}: {}", missing()))?;
             let until_us = row.row.until_us.or(Some(end_us));
             row = LiveRow::new(ExceptionRow { until_us, ..(*row.row).clone() }, row.origin, 0);
             if row.row.has_ended(self.now_us()) {
