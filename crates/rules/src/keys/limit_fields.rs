@@ -80,68 +80,6 @@ pub(crate) struct WrittenFields {
     pub on_store_failure: bool,
 }
 
-/// Lists every limit field with its keys. A field that is missing here does not compile, nor does a key without a row
-/// in the table.
-macro_rules! every_field_has_rows {
-    ($($field:ident: $($key:literal)+;)+) => {
-        const _: fn(LimitSpec) = |LimitSpec { $($field: _),+ }| ();
-        const _: () = {
-            $($(assert!(has_row($key), concat!("no row of LIMIT_FIELDS has the key ", $key));)+)+
-        };
-    };
-}
-
-every_field_has_rows! {
-    requests_per_unit: "requests_per_unit";
-    period: "unit" "unit_multiplier";
-    unlimited: "unlimited";
-    count: "count";
-    algorithm: "algorithm";
-    calendar: "calendar" "starts";
-    burst: "burst";
-    refill: "refill";
-    pacing: "mode";
-    charging: "charging";
-    settle: "settle";
-    on_store_failure: "on_store_failure";
-    on_over: "on_over";
-    near: "near";
-    reserve: "reserve";
-    penalty: "penalty";
-    feedback: "feedback";
-    ledger: "ledger";
-    lease: "lease";
-    scope: "scope";
-    notify: "notify";
-    unit_name: "unit_name";
-    name: "name";
-    replaces: "replaces";
-    tiers: "tiers";
-}
-
-/// `true` if a row has the key. A row that upgrades may set must have `set`.
-const fn has_row(key: &str) -> bool {
-    let mut row = 0;
-    while row < LIMIT_FIELDS.len() {
-        let field = &LIMIT_FIELDS[row];
-        let is_set = field.set.is_some() || matches!(field.upgrade, Upgradable::Never);
-        assert!(is_set, "a row of LIMIT_FIELDS has no way to set a field that upgrades may set");
-        if is_same(field.name.as_bytes(), key.as_bytes()) {
-            return true;
-        }
-        row += 1;
-    }
-    false
-}
-
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
-    }
-    at == one.len() && at == other.len()
-}
-
 /// A row per key of a limit, in the order of explanations and `/rlconfig`.
 pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
     LimitField {
@@ -559,5 +497,56 @@ fn policy(policy: FailurePolicy) -> &'static str {
         FailurePolicy::Deny => "deny: the hit is over its limit",
         FailurePolicy::Local => "local: this process decides from its own memory",
         FailurePolicy::Error => "error: the call fails, and the caller's failure mode decides",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every limit field's keys. A field that is missing here does not compile.
+    macro_rules! keys_of_fields {
+        ($($field:ident: $($key:literal)+;)+) => {{
+            let _: fn(LimitSpec) = |LimitSpec { $($field: _),+ }| ();
+            [$($($key),+),+]
+        }};
+    }
+
+    #[test]
+    fn every_field_has_rows_and_every_row_that_upgrades_may_set_can_be_set() {
+        let keys = keys_of_fields! {
+            requests_per_unit: "requests_per_unit";
+            period: "unit" "unit_multiplier";
+            unlimited: "unlimited";
+            count: "count";
+            algorithm: "algorithm";
+            calendar: "calendar" "starts";
+            burst: "burst";
+            refill: "refill";
+            pacing: "mode";
+            charging: "charging";
+            settle: "settle";
+            on_store_failure: "on_store_failure";
+            on_over: "on_over";
+            near: "near";
+            reserve: "reserve";
+            penalty: "penalty";
+            feedback: "feedback";
+            ledger: "ledger";
+            lease: "lease";
+            scope: "scope";
+            notify: "notify";
+            unit_name: "unit_name";
+            name: "name";
+            replaces: "replaces";
+            tiers: "tiers";
+        };
+        for key in keys {
+            assert!(LIMIT_FIELDS.iter().any(|field| field.name == key), "no row has the key {key}");
+        }
+        for field in LIMIT_FIELDS {
+            let is_set = field.set.is_some() || matches!(field.upgrade, Upgradable::Never);
+            assert!(is_set, "{}: upgrades may set the field, but the row has no `set`", field.name);
+        }
     }
 }
