@@ -6,8 +6,8 @@ pub struct RatelimitVariable {
     pub name: &'static str,
     /// Default in `envoyproxy/ratelimit`, as it would be written.
     pub default: &'static str,
-    /// What differs in ratelimitd; empty if nothing.
-    pub difference: &'static str,
+    /// `true` if docs/migrating.md has it under "Work, with a difference".
+    pub differs: bool,
     pub(super) kind: ValueKind,
     pub(super) effect: Effect,
     /// `true` if the variable reveals an environment of `envoyproxy/ratelimit`. Other programs also use the other
@@ -59,25 +59,22 @@ impl ValueKind {
 }
 
 impl RatelimitVariable {
-    /// Adds a difference for the documentation.
-    pub(super) const fn but(self, difference: &'static str) -> Self {
-        Self { difference, ..self }
+    pub(super) const fn differs(self) -> Self {
+        Self { differs: true, ..self }
     }
 
     pub(super) const fn secret(self) -> Self {
         Self { is_secret: true, ..self }
     }
 
-    /// Its row in the table of docs/migrating.md.
+    /// The first two cells of its row in docs/migrating.md.
     pub fn documentation(&self) -> String {
-        let Self { name, default, difference, .. } = self;
-        let default = if default.is_empty() { String::new() } else { format!(" `{default}`") };
-        let (ours, reason) = match self.effect {
-            Effect::Sets(keys) => (format!("`{}`", keys.replace(", ", "`, `")), None),
-            Effect::Meaningless(reason) => ("no meaning here".to_owned(), Some(reason)),
+        let default = if self.default.is_empty() { String::new() } else { format!(" `{}`", self.default) };
+        let ours = match self.effect {
+            Effect::Sets(keys) => format!("`{}`", keys.replace(", ", "`, `")),
+            Effect::Meaningless(_) => "no meaning here".to_owned(),
         };
-        let texts = reason.into_iter().chain(Some(*difference).filter(|text| !text.is_empty()));
-        format!("| `{name}`{default} | {ours} | {} |", texts.collect::<Vec<_>>().join("; "))
+        format!("| `{}`{default} | {ours} |", self.name)
     }
 }
 
@@ -88,7 +85,7 @@ pub(super) const fn own(
     default: &'static str,
     effect: Effect,
 ) -> RatelimitVariable {
-    RatelimitVariable { name, default, difference: "", kind, effect, is_telling: true, is_secret: false }
+    RatelimitVariable { name, default, differs: false, kind, effect, is_telling: true, is_secret: false }
 }
 
 /// A variable whose name other programs also use.

@@ -13,7 +13,7 @@ use ratelimitd::app::{ReadRules, load_options};
 use ratelimitd::cli::load_settings::{LoadedSettings, load_settings};
 use ratelimitd::cli::output::{end, fail, print};
 use ratelimitd::cli::rule_options::settings_rules;
-use ratelimitd::envoy_ratelimit::ratelimit_variables;
+use ratelimitd::envoy_ratelimit::{RatelimitVariable, ratelimit_variables};
 use ratelimitd::settings::{SettingInForce, Settings, Store, StoreKind};
 use rules::Problems;
 use store::redis::RedisUrl;
@@ -22,6 +22,9 @@ use super::counters::import::SetTarget;
 
 /// How long Envoy waits for an answer if its filter has no `timeout`.
 const ENVOY_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// The table with each variable's difference.
+const DIFFERENCES: &str = "docs/migrating.md#work-with-a-difference";
 
 /// Translate the environment of envoyproxy/ratelimit into a settings file.
 ///
@@ -138,14 +141,14 @@ fn setting_lines(name: &str, setting: &SettingInForce, expected: &str) -> String
     format!("{name}: {value}  # {source}")
 }
 
-/// Returns how the variables that are set behave differently in ratelimitd.
+/// Names the variables that are set and behave differently in ratelimitd, and quotes the warnings.
 fn differences(found: &LoadedSettings) -> String {
     let mut text = String::new();
-    for variable in ratelimit_variables().iter().filter(|variable| !variable.difference.is_empty()) {
-        let is_set = found.variables.contains(&variable.name);
-        if is_set {
-            let _ = writeln!(text, "# {}: {}", variable.name, variable.difference.replace('`', ""));
-        }
+    let is_told =
+        |variable: &&RatelimitVariable| variable.differs && found.variables.contains(&variable.name);
+    let names: Vec<_> = ratelimit_variables().iter().filter(is_told).map(|variable| variable.name).collect();
+    if !names.is_empty() {
+        let _ = writeln!(text, "# {}: see {DIFFERENCES}", names.join(", "));
     }
     for warning in &found.report.warnings {
         let _ = writeln!(text, "# {warning}");
