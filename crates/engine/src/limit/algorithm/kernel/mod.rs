@@ -1,6 +1,7 @@
 //! One type for all kernels. A charge carries a [`Kernel`]: the memory store runs it, Redis runs its Lua version.
 //!
-//! Every `match` names every kernel, so the compiler finds each place to change for a new one.
+//! Every `match` names every kernel, so the compiler finds each place to change for a new one. `matches!` is for one
+//! kernel that is special.
 
 mod places;
 
@@ -176,16 +177,7 @@ impl Kernel {
 
     /// Returns `true` if a reading for one cost and limit is useless for another cost or limit.
     pub fn reading_depends_on_cost(&self) -> bool {
-        match self {
-            Self::SlidingLog(_) => true,
-            Self::FixedWindow(_)
-            | Self::CalendarWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::Gcra(_)
-            | Self::IntervalBucket(_)
-            | Self::Slots(_)
-            | Self::Blocked(_) => false,
-        }
+        matches!(self, Self::SlidingLog(_))
     }
 
     /// `true` if only time frees units, so that a denial holds until then. Releases free slots as well.
@@ -197,19 +189,10 @@ impl Kernel {
     /// even if callers return all admitted units. Only fixed windows qualify: their end discards the debt. A window
     /// admits at most the limit, so it stays exhausted once the debt reaches the limit. A peek records nothing.
     pub fn may_stay_unrecorded(&self, reading: &CounterReading, cost: Cost) -> bool {
-        match self {
-            Self::FixedWindow(_) | Self::CalendarWindow(_) => {
-                // The same at any time.
-                let used = self.used(reading, 0);
-                used >= if cost.changes_counter() { 2 * self.max_cost() } else { self.max_cost() }
-            }
-            Self::SlidingWindow(_)
-            | Self::SlidingLog(_)
-            | Self::Gcra(_)
-            | Self::IntervalBucket(_)
-            | Self::Slots(_)
-            | Self::Blocked(_) => false,
-        }
+        // A fixed window has used the same at any time.
+        let used = || self.used(reading, 0);
+        let enough = if cost.changes_counter() { 2 } else { 1 };
+        matches!(self, Self::FixedWindow(_) | Self::CalendarWindow(_)) && used() >= enough * self.max_cost()
     }
 
     /// Returns how long the cost must wait to fit, by this reading.
@@ -257,16 +240,7 @@ impl Kernel {
 
     /// Returns `true` if the kernel has a counter, and so a key in the store. A blocked limit has none.
     pub fn has_counter(&self) -> bool {
-        match self {
-            Self::FixedWindow(_)
-            | Self::CalendarWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingLog(_)
-            | Self::Gcra(_)
-            | Self::IntervalBucket(_)
-            | Self::Slots(_) => true,
-            Self::Blocked(_) => false,
-        }
+        !matches!(self, Self::Blocked(_))
     }
 
     /// Returns the kind of the kernel and its period. It is part of the counter's key, so that no kernel reads a state
