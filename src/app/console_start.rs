@@ -1,5 +1,6 @@
 //! Creates the console of this process: its name, its id, and the key of its tags.
 
+use std::io;
 use std::sync::Arc;
 
 use base::clock::{Clock as _, SystemClock};
@@ -35,7 +36,8 @@ pub(super) fn own_token(settings: &Settings) -> Result<Option<Token>, AppError> 
 
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], AppError> {
     let mut bytes = [0; BYTES];
-    default_provider().secure_random.fill(&mut bytes).map_err(|_| AppError::Random)?;
+    let filled = default_provider().secure_random.fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("cannot get random bytes from the system"))?;
     Ok(bytes)
 }
 

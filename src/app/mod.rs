@@ -25,6 +25,8 @@ mod worker_store;
 mod xds_rules;
 
 use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{fs, io};
@@ -34,13 +36,11 @@ use tracing::subscriber::SetGlobalDefaultError;
 
 use crate::console::Console;
 use crate::decide::{NotReadyReason, Readiness};
-use crate::grpc::{BoxError, GrpcError};
 use crate::http::Token;
 use crate::ledger::{Ledger, LedgerOutput};
-use crate::net::tls_port::HandshakeThreadError;
 use crate::net::{ListenAddress, PortListener, SocketAccess};
 use crate::notify::NotifyStats;
-use crate::settings::{KeyFileError, Log, Server, Settings, StoreKind};
+use crate::settings::{Log, Server, Settings, StoreKind};
 use crate::telemetry::envoy_ratelimit::{Statsd, timing_queue};
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin};
@@ -62,50 +62,30 @@ use rights::RightsWatcher;
 use rule_source::RuleWatcher;
 use stores::{LocalCounters, Stores};
 
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// What a setting names is unusable, such as a file or an address.
-    #[error("{setting}: {cause}")]
-    Setting {
-        setting: Cow<'static, str>,
-        #[source]
-        cause: BoxError,
-    },
-    #[error("cannot set up metrics: {0}")]
-    Metrics(#[from] prometheus::Error),
-    #[error(transparent)]
-    Rules(#[from] RuleStartError),
-    #[error(transparent)]
-    Exceptions(#[from] ExceptionsError),
-    #[error(transparent)]
-    HashKey(#[from] KeyFileError),
-    #[error("cannot get random bytes from the system")]
-    Random,
-    #[error("cannot read the bound addresses: {0}")]
-    Addresses(#[source] io::Error),
-    #[error("cannot set up the store: {0}")]
-    Store(#[source] BoxError),
-    /// A task of the HTTP port's store failed. The stores of gRPC workers report through [`Self::Grpc`].
-    #[error("HTTP ports: a store task failed: {0}")]
-    StoreTask(#[source] BoxError),
-    #[error("cannot start the thread of the usage ledger: {0}")]
-    Ledger(#[source] io::Error),
-    #[error("gRPC port: {0}")]
-    Grpc(#[from] GrpcError),
-    #[error("TLS handshake thread: {0}")]
-    Handshakes(#[from] HandshakeThreadError),
+/// Why the process does not start, or ends.
+#[derive(Debug)]
+pub struct AppError {
+    /// The setting that names something unusable, such as a file or an address, if that is the cause.
+    pub setting: Option<Cow<'static, str>>,
+    pub text: String,
 }
 
 impl AppError {
-    /// Returns the invalid setting, if a setting is the cause.
-    pub fn setting(&self) -> Option<&str> {
-        if let Self::Setting { setting, .. } = self { Some(setting) } else { None }
+    /// Says which setting the cause is about.
+    fn of<E: Display>(setting: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self {
+        let setting = setting.into();
+        move |cause| Self { text: format!("{setting}: {cause}"), setting: Some(setting) }
     }
 
-    /// Says which setting the cause is about.
-    fn of<E: Into<BoxError>>(setting: impl Into<Cow<'static, str>>) -> impl FnOnce(E) -> Self {
-        let setting = setting.into();
-        move |cause| Self::Setting { setting, cause: cause.into() }
+    /// Says before the cause what failed.
+    fn prefixed<E: Display>(what: &str) -> impl FnOnce(E) -> Self {
+        move |cause| Self { setting: None, text: format!("{what}: {cause}") }
+    }
+}
+
+impl<E: Error> From<E> for AppError {
+    fn from(error: E) -> Self {
+        Self { setting: None, text: error.to_string() }
     }
 }
 
@@ -203,7 +183,7 @@ impl App {
             notices: Some(Arc::clone(&notify_stats)),
             timings: settings.metrics.statsd.is_some().then_some(queue),
         };
-        let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
+        let metrics = make_metrics(&settings, parts)?;
         let statsd = settings.metrics.statsd.clone();
         let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
         let (tracer, traces) = make_traces(&settings, &metrics)?;
@@ -341,13 +321,14 @@ fn make_traces(settings: &Settings, metrics: &Metrics) -> Result<(Tracer, Option
     Ok(traces.map_or_else(Default::default, |(tracer, traces)| (tracer, Some(traces))))
 }
 
-fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {
+fn make_metrics(settings: &Settings, parts: MeteredParts) -> Result<Metrics, AppError> {
     let written = &settings.metrics;
-    MetricsOptions {
+    let metrics = Metrics::with_options(MetricsOptions {
         near_limit_ppm: settings.near_limit_ppm,
         extra_tags: written.extra_tags.clone(),
         response_time: written.response_time,
         values_per_rule: written.values_per_rule,
         parts,
-    }
+    });
+    metrics.map_err(AppError::prefixed("cannot set up metrics"))
 }

@@ -53,8 +53,9 @@ impl App {
     /// [`AppError`] if a required part ends.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         // The ledger is dropped after everything that books.
-        let (_ledger, addresses) = (self.start_ledger()?, self.addresses().map_err(AppError::Addresses)?);
-        let store = self.stores.make_store().map_err(AppError::Store)?;
+        let _ledger = self.start_ledger()?;
+        let addresses = self.addresses().map_err(AppError::prefixed("cannot read the bound addresses"))?;
+        let store = self.stores.make_store().map_err(AppError::prefixed("cannot set up the store"))?;
         let (http_store, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let (unfinished, shutdown) = (UnfinishedBytes::new(MAX_UNFINISHED_BYTES), Shutdown::default());
         let fleet = self.fleet(http_store.as_ref());
@@ -87,7 +88,7 @@ impl App {
         let serve_grpc = async {
             let served = grpc::serve(ports.grpc, service, shutdown.grpc.clone()).await;
             shutdown.rest.cancel();
-            served.map_err(AppError::from)
+            served.map_err(AppError::prefixed("gRPC port"))
         };
         let http_ports = [(Some(ports.http), public), (ports.admin, admin), (ports.metrics, metrics)];
         let send_statsd = OptionFuture::from(statsd.map(|statsd| statsd.run(shutdown.exporters.clone())));
@@ -128,7 +129,7 @@ impl App {
         };
         let log = self.log.clone();
         let started = LedgerThread::start(ledger, options, move |line| log.push(line));
-        started.map(Some).map_err(AppError::Ledger)
+        started.map(Some).map_err(AppError::prefixed("cannot start the thread of the usage ledger"))
     }
 
     /// Returns the gRPC port. Every worker creates its own store and handler on its own runtime.
@@ -315,7 +316,7 @@ impl App {
 /// Runs the TLS handshake thread until `stop`.
 async fn shake_hands(thread: Option<HandshakeThread>, stop: CancellationToken) -> Result<(), AppError> {
     let run = OptionFuture::from(thread.map(|thread| thread.run(&stop)));
-    run.await.unwrap_or(Ok(())).map_err(AppError::from)
+    run.await.unwrap_or(Ok(())).map_err(AppError::prefixed("TLS handshake thread"))
 }
 
 /// Logs what the process serves, and from where.
@@ -364,7 +365,7 @@ async fn fail_with_task(
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
     match stop.run_until_cancelled(failed).await {
-        Some(reason) => Err(AppError::StoreTask(reason)),
+        Some(reason) => Err(AppError::prefixed("HTTP ports: a store task failed")(reason)),
         None => Ok(()),
     }
 }
@@ -381,7 +382,7 @@ mod tests {
     async fn a_failed_task_of_the_store_is_an_error_with_its_reason() {
         let failed = async { "the batcher panicked".into() };
         let ended = fail_with_task(failed, &CancellationToken::new()).await;
-        let reason = ended.expect_err("the task failed").to_string();
+        let reason = ended.expect_err("the task failed").text;
         assert_eq!(reason, "HTTP ports: a store task failed: the batcher panicked");
     }
 
@@ -404,7 +405,7 @@ mod tests {
         let failed = store.died().map(Into::into);
         store.probe().await.expect_err("no task answers");
         let ended = fail_with_task(failed, &CancellationToken::new()).await;
-        let reason = ended.expect_err("the task failed").to_string();
+        let reason = ended.expect_err("the task failed").text;
         assert!(reason.contains("panicked") && reason.contains("as if by mistake"), "{reason}");
     }
 

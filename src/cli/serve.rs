@@ -152,16 +152,16 @@ async fn serve_until_signal(
 /// Adds where the invalid setting was written: an operator may have set only the variables of `envoyproxy/ratelimit`,
 /// not ratelimitd's settings.
 fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
-    let text = error.to_string();
+    let AppError { setting, text } = error;
     // A file error may name only the file.
     let has_file = |setting: &SettingInForce| {
         setting.value.contains('/') && text.contains(&format!("{}: ", setting.value))
     };
-    let is_at_fault = |setting: &&SettingInForce| match error.setting() {
-        Some(key) => setting.key == key,
-        None => setting.origin.is_some() && has_file(setting),
+    let is_at_fault = |known: &&SettingInForce| match &setting {
+        Some(key) => known.key == *key,
+        None => known.origin.is_some() && has_file(known),
     };
-    let Some(setting) = report.settings.iter().find(is_at_fault) else { return error.into() };
+    let Some(setting) = report.settings.iter().find(is_at_fault) else { return text.into() };
     let key = if text.contains(&setting.key) { String::new() } else { format!("{}: ", setting.key) };
     match &setting.origin {
         None => text.into(),
