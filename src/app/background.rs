@@ -1,11 +1,9 @@
 //! Work that no request waits for: applies changes of rules, exceptions, the `/check` map and certificates, waits for
-//! Redis, watches its outages and restarts, removes expired counters and denials, warns before the rules' calendars
-//! end, samples for the console.
+//! Redis, watches its outages and restarts, removes expired counters and denials, samples for the console.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::clock::{Clock as _, SystemClock};
 use base::ticks;
 use engine::StoreError;
 use futures_util::future::OptionFuture;
@@ -39,11 +37,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const MOST_UNANSWERED: u32 = 30;
 /// Intervals between two comparisons of the servers' clocks with this machine's.
 const LOOKS_FOR_CLOCKS: u32 = 60;
-
-/// Between two checks of the rules' calendars.
-const CALENDAR_INTERVAL: Duration = Duration::from_hours(24);
-/// Calendars with less than this much left are about to end.
-const CALENDAR_RESERVE_US: u64 = 365 * 86_400 * 1_000_000;
 
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
@@ -108,7 +101,6 @@ impl Background {
             stop.run_until_cancelled(watch_rights),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
-            stop.run_until_cancelled(watch_calendars(&rulebook)),
             stop.run_until_cancelled(sample),
             stop.run_until_cancelled(watch_fleet),
         );
@@ -122,24 +114,6 @@ async fn sweep_forever(stores: &Stores) {
         ticks.tick().await;
         stores.sweep();
     }
-}
-
-/// Warns once a day while the rules' calendars are about to end. Never returns.
-async fn watch_calendars(rulebook: &Rulebook) {
-    let mut ticks = ticks(CALENDAR_INTERVAL);
-    loop {
-        ticks.tick().await;
-        if end_soon(rulebook.rules().calendars_end_us(), SystemClock.now_us()) {
-            tracing::warn!(
-                "known calendar ends within a year; restart to extend it. Later windows are as long as the \
-                 last known one"
-            );
-        }
-    }
-}
-
-fn end_soon(calendars_end_us: Option<u64>, now_us: u64) -> bool {
-    calendars_end_us.is_some_and(|end_us| end_us < now_us.saturating_add(CALENDAR_RESERVE_US))
 }
 
 /// Waits until Redis decides, then reports ready and describes its servers. Returns `true` if the store has kept a
@@ -300,19 +274,5 @@ fn log_server(report: &ServerReport) {
     );
     for concern in &description.concerns {
         tracing::warn!(address, %concern, "Redis setup needs attention");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calendars_that_know_less_than_a_year_end_soon() {
-        let now_us = 1_700_000_000_000_000;
-        assert!(!end_soon(None, now_us), "no calendar");
-        assert!(!end_soon(Some(now_us + CALENDAR_RESERVE_US), now_us));
-        assert!(end_soon(Some(now_us + CALENDAR_RESERVE_US - 1), now_us));
-        assert!(end_soon(Some(now_us - 1), now_us));
     }
 }

@@ -39,11 +39,6 @@ impl Calendar {
         &self.zone
     }
 
-    /// Last known boundary, microseconds since the epoch. Later windows are as long as the last known one.
-    pub fn known_until_us(&self) -> u64 {
-        self.boundaries[self.boundaries.len() - 1]
-    }
-
     /// Returns start and end of the window at `now_us`, microseconds since the epoch. Outside the boundaries, windows
     /// are as long as the nearest known one.
     pub fn window(&self, now_us: u64) -> (u64, u64) {
@@ -143,6 +138,5 @@ mod tests {
     #[test]
     fn the_name_has_the_zone_and_the_windows() {
         assert_eq!(calendar().to_string(), "UTC/day");
-        assert_eq!(calendar().known_until_us(), 180);
     }
 }

@@ -317,7 +317,8 @@ mod tests {
         let years = CalendarYears::around(us("2027-05-05T00:00:00Z"));
         assert_eq!(years, CalendarYears { first: 2025, last: 2036 });
         let days = Calendars::new(years).get("Europe/Berlin", Unit::Day, None).expect("a calendar");
-        assert_eq!(days.known_until_us(), us("2036-12-30T23:00:00Z"));
+        assert_eq!(days.window(us("2036-07-01T12:00:00Z")).0, us("2036-06-30T22:00:00Z"), "summer time");
+        assert_eq!(days.window(us("2037-07-01T12:00:00Z")).0, us("2037-06-30T23:00:00Z"), "no longer known");
         assert_eq!(
             CalendarYears::of_logs(us("2027-05-05T00:00:00Z")),
             CalendarYears { first: 1970, ..years }

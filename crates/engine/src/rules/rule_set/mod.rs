@@ -237,19 +237,15 @@ impl RuleSet {
         self
     }
 
-    /// The first instant not covered by the known windows of every calendar, microseconds since the epoch; `None`
-    /// without calendars.
-    pub fn calendars_end_us(&self) -> Option<u64> {
-        let of_limits = self.limits().iter().filter_map(|limit| limit.spec.calendar.as_ref());
-        of_limits.chain(&self.compiled.month_calendar).map(|calendar| calendar.known_until_us()).min()
-    }
-
     /// `true` if plans depend on their time: a limit may follow a calendar, an exception may end, or a caller may
     /// report a pause.
     pub fn depends_on_time(&self) -> bool {
         self.exceptions.is_some()
-            || self.calendars_end_us().is_some()
-            || self.limits().iter().any(|limit| limit.spec.feedback.is_some())
+            || self.compiled.month_calendar.is_some()
+            || self
+                .limits()
+                .iter()
+                .any(|limit| limit.spec.calendar.is_some() || limit.spec.feedback.is_some())
     }
 
     /// `true` if a limit counts requests at once, so that plans need ids.
