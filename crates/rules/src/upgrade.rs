@@ -8,7 +8,7 @@ use engine::{
     Algorithm, Defaults, Glob, Limit, LimitError, LimitId, LimitSpec, Pacing, Refill, ReserveError,
 };
 
-use super::keys::{LIMIT_FIELDS, LimitField, PlainValue, Upgradable, ValueType, WrittenFields};
+use super::keys::{LIMIT_FIELDS, LimitField, PlainValue, ValueType};
 use super::problem::{Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
@@ -38,7 +38,7 @@ const SHADOW_MODE: &str = "shadow_mode";
 impl UpgradeColumn {
     /// In the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> {
-        let of_limit = LIMIT_FIELDS.iter().filter(|field| !matches!(field.upgrade, Upgradable::Never));
+        let of_limit = LIMIT_FIELDS.iter().filter(|field| field.is_upgradable);
         let column = |field: &LimitField| Self { name: field.name, value_type: field.value_type };
         of_limit.map(column).chain([Self { name: SHADOW_MODE, value_type: ValueType::Flag }])
     }
@@ -63,7 +63,7 @@ impl UpgradeColumn {
 pub struct UpgradedLimit {
     pub limit: LimitId,
     pub row: usize,
-    /// For an operator: which of the upgradable fields come from the row, which from the rule, and which are defaults.
+    /// For an operator: the fields that come from the row.
     pub sources: String,
 }
 
@@ -119,7 +119,8 @@ impl Table<'_> {
             let upgrade = &self.rows[row];
             match upgrade.upgraded(&node.limits, index, self.defaults) {
                 Ok(changed) => {
-                    let sources = upgrade.sources(row, draft.written, &changed.spec);
+                    let columns: Vec<_> = upgrade.fields.keys().copied().collect();
+                    let sources = format!("from upgrades[{row}] of the settings: {}", columns.join(", "));
                     node.limits[index].limit = changed;
                     shadow_mode =
                         shadow_mode.or(upgrade.value(SHADOW_MODE, ValueType::Flag).map(PlainValue::flag));
@@ -204,31 +205,5 @@ impl Upgrade {
 
     fn value(&self, column: &str, value_type: ValueType) -> Option<PlainValue<'_>> {
         value_type.of_cell(self.fields.get(column)?)
-    }
-
-    fn sources(&self, row: usize, written: WrittenFields, spec: &LimitSpec) -> String {
-        let (mut fields, mut optional) = (Vec::new(), Vec::new());
-        for LimitField { name, upgrade, .. } in LIMIT_FIELDS {
-            match upgrade {
-                Upgradable::Never => {}
-                Upgradable::Always(is_written) => fields.push((*name, is_written(spec, written))),
-                Upgradable::Optional(has) if has(spec) => optional.push((*name, true)),
-                Upgradable::Optional(_) => {}
-            }
-        }
-        // Every kind of source has it.
-        fields.push((SHADOW_MODE, true));
-        fields.append(&mut optional);
-        let names = |is_wanted: fn(bool, bool) -> bool| {
-            let wanted = fields.iter().filter(|(name, is_written)| is_wanted(self.sets(name), *is_written));
-            wanted.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
-        };
-        let groups = [
-            (format!("from upgrades[{row}] of the settings"), names(|is_upgraded, _| is_upgraded)),
-            ("from the rule".to_owned(), names(|is_upgraded, is_written| !is_upgraded && is_written)),
-            ("by default".to_owned(), names(|is_upgraded, is_written| !is_upgraded && !is_written)),
-        ];
-        let told = groups.iter().filter(|(_, names)| !names.is_empty());
-        told.map(|(source, names)| format!("{source}: {names}")).collect::<Vec<_>>().join("; ")
     }
 }

@@ -46,7 +46,7 @@ async fn explain_asks_the_server_of_the_settings_and_says_where_a_field_comes_fr
         "Rule eg/http.route.user",
         "    admits            4 ",
         "    algorithm         gcra",
-        "    upgraded          from upgrades[0] of the settings: algorithm, burst;",
+        "    upgraded          from upgrades[0] of the settings: algorithm, burst\n",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

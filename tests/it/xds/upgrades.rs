@@ -66,12 +66,10 @@ async fn the_first_row_that_matches_changes_rules_by_xds() {
         ]
     );
     let page = rules_page(&service);
-    let first = "eg/http.route.user: from upgrades[0] of the settings: algorithm, burst; from the rule: \
-                 shadow_mode; by default: charging, on_store_failure";
+    let first = "eg/http.route.user: from upgrades[0] of the settings: algorithm, burst";
     assert_eq!(page["upgrades"][0], json!({"row": "upgrades[0]", "limits": 1, "first": [first]}));
     assert_eq!(page["upgrades"][1]["limits"], 0);
-    let reserves = "eg/http.tokens: from upgrades[2] of the settings: algorithm, reserve; from the rule: shadow_mode; \
-                    by default: burst, charging, on_store_failure";
+    let reserves = "eg/http.tokens: from upgrades[2] of the settings: algorithm, reserve";
     assert_eq!(page["upgrades"][2], json!({"row": "upgrades[2]", "limits": 1, "first": [reserves]}));
     assert_eq!((&page["upgrades"][3]["limits"], &page["upgrades"][5]["limits"]), (&json!(0), &json!(0)));
     let postpaid = "eg/http: warning: upgrades[3] of the settings is not applied: reserve needs charging: prepaid, but \
@@ -114,8 +112,7 @@ descriptors:
         .output()
         .expect("the binary starts");
     let text = String::from_utf8_lossy(&explained.stdout);
-    let line = "    upgraded          from upgrades[0] of the settings: algorithm, burst, charging; from the rule: \
-                on_store_failure, shadow_mode";
+    let line = "    upgraded          from upgrades[0] of the settings: algorithm, burst, charging";
     assert!(text.lines().any(|found| found == line), "{text}");
     assert!(text.contains("    algorithm         gcra"), "{text}");
 }

@@ -27,7 +27,8 @@ pub(crate) struct LimitField {
     pub set: Option<fn(&mut LimitSpec, PlainValue<'_>)>,
     pub rlconfig: Rlconfig,
     pub explain: Explain,
-    pub upgrade: Upgradable,
+    /// Whether upgrades may set the field.
+    pub is_upgradable: bool,
 }
 
 impl LimitField {
@@ -63,15 +64,6 @@ pub(crate) enum Explain {
     OfLimit(ExplainText),
 }
 
-/// Whether upgrades may set the field, and how the source of its value is reported.
-pub(crate) enum Upgradable {
-    Never,
-    /// Every limit has the field; `true` if the value is the rule's own, not a default.
-    Always(fn(&LimitSpec, WrittenFields) -> bool),
-    /// A limit may lack the field; `true` if it has it.
-    Optional(fn(&LimitSpec) -> bool),
-}
-
 /// The fields that the rule sets itself. The others have defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenFields {
@@ -90,7 +82,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.requests_per_unit = value.units().unwrap_or_default()),
         rlconfig: Rlconfig::Hidden,
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "unit",
@@ -100,7 +92,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: None,
         rlconfig: Rlconfig::Hidden,
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "unit_multiplier",
@@ -112,7 +104,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
             (spec.period.multiplier() != 1).then(|| spec.period.multiplier().to_string())
         }),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "calendar",
@@ -122,7 +114,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: None,
         rlconfig: Rlconfig::Option(|spec, _| spec.calendar.as_ref().map(ToString::to_string)),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "starts",
@@ -132,7 +124,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: None,
         rlconfig: Rlconfig::Hidden,
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "unlimited",
@@ -142,7 +134,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.unlimited = value.flag()),
         rlconfig: Rlconfig::Hidden,
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "count",
@@ -152,7 +144,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.count = value.flag()),
         rlconfig: Rlconfig::LastOption(|spec, _| spec.count.then(|| "true".to_owned())),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "algorithm",
@@ -164,7 +156,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
             unless(Algorithm::FixedWindow, spec.algorithm, Algorithm::into_str)
         }),
         explain: Explain::OfCounter(|limit| Some(limit.spec.algorithm.to_string())),
-        upgrade: Upgradable::Always(|_, written| written.algorithm),
+        is_upgradable: true,
     },
     LimitField {
         name: "burst",
@@ -176,7 +168,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
             (spec.capacity() != spec.requests_per_unit).then(|| spec.capacity().to_string())
         }),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Always(|spec, _| spec.burst.is_some()),
+        is_upgradable: true,
     },
     LimitField {
         name: "refill",
@@ -186,7 +178,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| choose(&mut spec.refill, value)),
         rlconfig: Rlconfig::Option(|spec, _| unless(Refill::Continuous, spec.refill, Refill::into_str)),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "mode",
@@ -196,7 +188,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| choose(&mut spec.pacing, value)),
         rlconfig: Rlconfig::Option(|spec, _| unless(Pacing::Meter, spec.pacing, Pacing::into_str)),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "charging",
@@ -206,7 +198,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| choose(&mut spec.charging, value)),
         rlconfig: Rlconfig::Option(|spec, _| unless(Charging::Postpaid, spec.charging, Charging::into_str)),
         explain: Explain::OfCounter(|limit| Some(charging(limit.spec.charging).to_owned())),
-        upgrade: Upgradable::Always(|_, written| written.charging),
+        is_upgradable: true,
     },
     LimitField {
         name: "tiers",
@@ -218,7 +210,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
             (!spec.tiers.is_empty()).then(|| format!("[{}]", tiers(spec)))
         }),
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "settle",
@@ -233,7 +225,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
             let text = if limit.spec.algorithm == Algorithm::Concurrency { RELEASE } else { SETTLE };
             limit.spec.settle.then(|| text.to_owned())
         }),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "on_store_failure",
@@ -249,7 +241,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
             let applied = if limit.never_denies() { written.allow_for_error() } else { written };
             Some(policy(applied).to_owned())
         }),
-        upgrade: Upgradable::Always(|_, written| written.on_store_failure),
+        is_upgradable: true,
     },
     LimitField {
         name: "on_over",
@@ -259,7 +251,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| choose(&mut spec.on_over, value)),
         rlconfig: Rlconfig::Option(|spec, _| unless(OnOver::Deny, spec.on_over, OnOver::into_str)),
         explain: Explain::OfLimit(|limit| on_over(limit).map(str::to_owned)),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "near",
@@ -269,7 +261,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.near = value.share()),
         rlconfig: Rlconfig::Option(|spec, _| spec.near.map(|near| near.to_string())),
         explain: Explain::OfCounter(|limit| Some(near(limit.spec.near?, &limit.spec))),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "reserve",
@@ -279,7 +271,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.reserve = value.units()),
         rlconfig: Rlconfig::Option(|spec, _| spec.reserve.map(|units| units.to_string())),
         explain: Explain::OfCounter(|limit| limit.spec.reserve.map(reserve)),
-        upgrade: Upgradable::Optional(|spec| spec.reserve.is_some()),
+        is_upgradable: true,
     },
     LimitField {
         name: "penalty",
@@ -289,7 +281,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: None,
         rlconfig: Rlconfig::Option(|spec, _| Some(format!("[{}]", penalty(spec.penalty.as_deref()?)))),
         explain: Explain::OfLimit(|limit| Some(penalty(limit.spec.penalty.as_deref()?))),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "feedback",
@@ -299,7 +291,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: None,
         rlconfig: Rlconfig::Option(|spec, _| Some(format!("[{}]", feedback(spec.feedback.as_deref()?)))),
         explain: Explain::OfLimit(|limit| Some(feedback(limit.spec.feedback.as_deref()?))),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "ledger",
@@ -309,7 +301,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.ledger = value.flag()),
         rlconfig: Rlconfig::Option(|spec, _| spec.ledger.then(|| "true".to_owned())),
         explain: Explain::OfLimit(|limit| limit.spec.ledger.then(|| LEDGER.to_owned())),
-        upgrade: Upgradable::Optional(|spec| spec.ledger),
+        is_upgradable: true,
     },
     LimitField {
         name: "lease",
@@ -319,7 +311,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| choose(&mut spec.lease, value)),
         rlconfig: Rlconfig::LastOption(|spec, defaults| unless(defaults.lease, spec.lease, Lease::into_str)),
         explain: Explain::OfCounter(|limit| lease(&limit.spec)),
-        upgrade: Upgradable::Optional(|spec| spec.lease == Lease::Auto),
+        is_upgradable: true,
     },
     LimitField {
         name: "scope",
@@ -329,7 +321,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| choose(&mut spec.scope, value)),
         rlconfig: Rlconfig::Option(|spec, _| unless(Scope::Region, spec.scope, Scope::into_str)),
         explain: Explain::OfCounter(|limit| (limit.spec.scope == Scope::Global).then(|| GLOBAL.to_owned())),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "notify",
@@ -339,7 +331,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.notify = value.shares().unwrap_or_default()),
         rlconfig: Rlconfig::Option(|spec, _| (!spec.notify.is_empty()).then(|| format!("[{}]", spec.notify))),
         explain: Explain::OfLimit(notify),
-        upgrade: Upgradable::Optional(|spec| !spec.notify.is_empty()),
+        is_upgradable: true,
     },
     LimitField {
         name: "unit_name",
@@ -349,7 +341,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.unit_name = value.text().map(Into::into)),
         rlconfig: Rlconfig::Option(|spec, _| spec.unit_name.as_deref().map(str::to_owned)),
         explain: Explain::OfLimit(|limit| limit.spec.unit_name.as_deref().map(str::to_owned)),
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "name",
@@ -359,7 +351,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: Some(|spec, value| spec.name = value.text().filter(|name| !name.is_empty()).map(str::to_owned)),
         rlconfig: Rlconfig::Hidden,
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
     LimitField {
         name: "replaces",
@@ -369,7 +361,7 @@ pub(crate) const LIMIT_FIELDS: &[LimitField] = &[
         set: None,
         rlconfig: Rlconfig::Hidden,
         explain: Explain::Elsewhere,
-        upgrade: Upgradable::Never,
+        is_upgradable: false,
     },
 ];
 
@@ -545,7 +537,7 @@ mod tests {
             assert!(LIMIT_FIELDS.iter().any(|field| field.name == key), "no row has the key {key}");
         }
         for field in LIMIT_FIELDS {
-            let is_set = field.set.is_some() || matches!(field.upgrade, Upgradable::Never);
+            let is_set = field.set.is_some() || !field.is_upgradable;
             assert!(is_set, "{}: upgrades may set the field, but the row has no `set`", field.name);
         }
     }

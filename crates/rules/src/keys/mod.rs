@@ -8,9 +8,7 @@ use engine::{LimitError, PauseScope, ShardBy};
 use strum::VariantNames as _;
 
 pub(crate) use self::key::{Key, PlainValue, Section, ValueType};
-pub(crate) use self::limit_fields::{
-    Explain, LIMIT_FIELDS, LimitField, Rlconfig, Upgradable, WrittenFields, tiers,
-};
+pub(crate) use self::limit_fields::{Explain, LIMIT_FIELDS, LimitField, Rlconfig, WrittenFields, tiers};
 
 pub(crate) fn key_of(error: &LimitError) -> &'static str {
     match error {
