@@ -19,10 +19,6 @@ use serde_json::{Value, json};
 
 use crate::descriptor::DescriptorArg;
 
-/// How metadata marks an exception that blocks.
-const BLOCKED: &str = " -> blocked";
-const ALWAYS: &str = ", always blocked";
-
 /// One line for the request, and one indented line for each descriptor, exception and header. `hits`: per descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let metadata = metadata(answer);
@@ -34,8 +30,7 @@ pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &Rat
     for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(&metadata, index).unwrap_or_else(|| entries_text(descriptor));
         let boundary = next_boundary(&metadata, status, index).unwrap_or_default();
-        let block = block_text(&metadata, status);
-        push_line(format!("  {entries}: {}{boundary}", status_text(status, hits, block)));
+        push_line(format!("  {entries}: {}{boundary}", status_text(status, hits)));
     }
     for (limit, way) in exceptions(&metadata) {
         push_line(format!("  exception for {limit}: {way}"));
@@ -105,26 +100,15 @@ fn is_blocked(status: &DescriptorStatus) -> bool {
     is_zero && status.code() == Code::OverLimit
 }
 
-/// Returns how long a limit blocks; `None` if it does not. Without metadata the answer has only a time, which is the
-/// end of the block, or of a unit after which the limit still blocks.
-fn block_text(metadata: &Value, status: &DescriptorStatus) -> Option<String> {
-    let limit = status.current_limit.as_ref().filter(|_| is_blocked(status))?;
-    let all = exceptions(metadata).into_iter();
-    let blocks: Vec<(&str, &str)> =
-        all.filter_map(|(name, way)| Some((name, way.split_once(BLOCKED)?.1))).collect();
-    let of_limit = blocks.iter().find(|(name, _)| *name == limit.name);
-    let only = if blocks.len() == 1 { blocks.first() } else { None };
-    let Some((_, end)) = of_limit.or(only) else {
-        let has_metadata = metadata["descriptors"][0].is_object();
-        let wait = until_reset(status).filter(|_| !has_metadata || blocks.len() > 1).map(readable_duration);
-        return Some(wait.map_or_else(|| ALWAYS.to_owned(), |wait| format!(", blocked for at least {wait}")));
-    };
-    let until = end.strip_prefix(" until ").and_then(|until| until.split(' ').next());
-    Some(until.map_or_else(|| ALWAYS.to_owned(), |until| format!(", blocked until {until}")))
+/// Returns how long a limit of 0 blocks at least: the answer has the end of a block, or of a unit after which the limit
+/// still blocks.
+fn block_text(status: &DescriptorStatus) -> Option<String> {
+    let wait = until_reset(status).filter(|_| is_blocked(status))?;
+    Some(format!(", blocked for at least {}", readable_duration(wait)))
 }
 
-/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`. `block`: how long a limit blocks.
-fn status_text(status: &DescriptorStatus, hits: u64, block: Option<String>) -> String {
+/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`.
+fn status_text(status: &DescriptorStatus, hits: u64) -> String {
     let code = code_text(status.code());
     let Some(limit) = &status.current_limit else {
         return match status.limit_remaining {
@@ -138,7 +122,8 @@ fn status_text(status: &DescriptorStatus, hits: u64, block: Option<String>) -> S
         more if more > limit.requests_per_unit => format!("{more} left at {}", limit_text(limit)),
         left => format!("{left} of {} left", limit_text(limit)),
     };
-    let wait = block.or_else(|| never_text(status, limit, hits)).unwrap_or_else(|| reset_text(status));
+    let wait =
+        block_text(status).or_else(|| never_text(status, limit, hits)).unwrap_or_else(|| reset_text(status));
     format!("{code}, {left}{wait}{rule}")
 }
 
@@ -254,57 +239,17 @@ mod tests {
             (status(8, (0, 0), None), 6, "OK, 8 left at 5 per minute"),
         ];
         for (status, hits, sentence) in table {
-            assert_eq!(status_text(&status, hits, None), sentence);
+            assert_eq!(status_text(&status, hits), sentence);
         }
     }
 
     #[test]
-    fn a_block_tells_its_end() {
-        let text = |value: &str| prost_types::Value { kind: Some(Kind::StringValue(value.to_owned())) };
-        let map = |fields: &[(&str, prost_types::Value)]| prost_types::Value {
-            kind: Some(Kind::StructValue(Struct {
-                fields: fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-            })),
-        };
+    fn a_block_tells_how_long_it_lasts_at_least() {
         let mut blocked = DescriptorStatus { code: Code::OverLimit.into(), ..status(0, (5_400, 0), None) };
         let limit = blocked.current_limit.as_mut().expect("a limit");
         (limit.requests_per_unit, limit.name) = (0, "per-key".to_owned());
-        let blocked_text = |rows: Option<&[(&str, &str)]>| {
-            let metadata = rows.map(|rows| {
-                let rows: Vec<_> = rows.iter().map(|(name, way)| (*name, text(way))).collect();
-                let descriptor = map(&[("calendar", text("Europe/Berlin"))]);
-                let list = prost_types::ListValue { values: vec![descriptor] };
-                let list = prost_types::Value { kind: Some(Kind::ListValue(list)) };
-                let fields = [("descriptors", list), ("exception", map(&rows)), ("decided_at_us", text("1"))];
-                let Some(Kind::StructValue(fields)) = map(&fields).kind else { panic!("a map") };
-                fields
-            });
-            let answer = RateLimitResponse {
-                overall_code: Code::OverLimit.into(),
-                statuses: vec![blocked.clone()],
-                dynamic_metadata: metadata,
-                ..RateLimitResponse::default()
-            };
-            let shown = answer_text(&[DescriptorArg(Vec::new())], 1, &answer);
-            shown.lines().nth(1).and_then(|line| Some(line.split_once(" left, ")?.1.to_owned()))
-        };
-        let until = "60 -> blocked until 2026-12-01T00:00:00Z (a.yaml:3)";
-        type Rows<'r> = Option<&'r [(&'r str, &'r str)]>;
-        let table: [(Rows<'_>, &str); 7] = [
-            (None, "blocked for at least 1h 30m (rule per-key)"),
-            (Some(&[]), "always blocked (rule per-key)"),
-            (Some(&[("per-key", until)]), "blocked until 2026-12-01T00:00:00Z (rule per-key)"),
-            (Some(&[("per-key", "60 -> blocked (a.yaml:3)")]), "always blocked (rule per-key)"),
-            (Some(&[("other", until)]), "blocked until 2026-12-01T00:00:00Z (rule per-key)"),
-            (
-                Some(&[("other", until), ("per-key", "60 -> blocked (a.yaml:3)")]),
-                "always blocked (rule per-key)",
-            ),
-            (Some(&[("a", until), ("b", until)]), "blocked for at least 1h 30m (rule per-key)"),
-        ];
-        for (rows, expected) in table {
-            assert_eq!(blocked_text(rows).as_deref(), Some(expected), "{rows:?}");
-        }
+        let text = "OVER LIMIT, 0 of 0 per minute left, blocked for at least 1h 30m (rule per-key)";
+        assert_eq!(status_text(&blocked, 1), text);
     }
 
     #[test]
@@ -325,7 +270,7 @@ mod tests {
             (bare(u32::MAX), "OK, unlimited"),
         ];
         for (status, sentence) in table {
-            assert_eq!(status_text(&status, 1, None), sentence);
+            assert_eq!(status_text(&status, 1), sentence);
         }
     }
 }

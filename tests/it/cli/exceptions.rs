@@ -117,7 +117,9 @@ fn blocked_and_exempt_values_are_told() {
     let fixture = Fixture::start();
     let blocked = fixture.check("tenant=evil");
     assert!(
-        blocked.starts_with("OVER LIMIT\n  tenant=evil: OVER LIMIT, 0 of 0 per year left, always blocked"),
+        blocked.starts_with(
+            "OVER LIMIT\n  tenant=evil: OVER LIMIT, 0 of 0 per year left, blocked for at least "
+        ),
         "{blocked}"
     );
     assert!(blocked.contains("exception for per-minute: 60 -> blocked (urgent.yaml:3)"), "{blocked}");

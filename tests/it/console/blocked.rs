@@ -138,8 +138,12 @@ fn every_answer_has_the_end_of_the_block_as_the_wait() {
     assert!(is_wait((wait_ms / 1_000.0).ceil() as u64), "{answer}");
 
     let checked = fixture.output(&format!("check --address GRPC --timeout 10s --domain edge user={USER}"));
-    let blocked = format!("0 of 0 per minute left, blocked until {until} (rule per-user)");
-    assert!(checked.contains(&blocked), "{checked}");
+    for part in [
+        "0 of 0 per minute left, blocked for at least ".to_owned(),
+        format!("exception for per-user: 1 -> blocked until {until} ("),
+    ] {
+        assert!(checked.contains(&part), "{checked}");
+    }
     let explained = fixture.output(&format!("explain --admin ADMIN --domain edge user={USER}"));
     assert!(explained.contains(&format!("1 -> blocked until {until} (")), "{explained}");
     let shown: Value =
