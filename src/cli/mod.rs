@@ -63,32 +63,17 @@ enum Command {
 #[derive(Clone, Copy, Debug)]
 pub struct CommandsOf {
     pub program: &'static str,
-    pub commands: &'static [&'static str],
+    /// Separated by blanks.
+    pub commands: &'static str,
 }
 
 pub const OF_RATELIMITD: CommandsOf =
-    CommandsOf { program: "ratelimitd", commands: &["serve", "validate", "settings", "health"] };
+    CommandsOf { program: "ratelimitd", commands: "serve validate settings health" };
 
 pub const OF_RATELIMITCTL: CommandsOf = CommandsOf {
     program: "ratelimitctl",
-    commands: &[
-        "explain",
-        "check",
-        "counters",
-        "exceptions",
-        "block",
-        "unblock",
-        "grant",
-        "rules",
-        "top",
-        "usage",
-        "token",
-        "replay",
-        "simulate",
-        "scripts",
-        "migrate",
-        "install-help",
-    ],
+    commands: "explain check counters exceptions block unblock grant rules top usage token replay simulate scripts \
+               migrate install-help",
 };
 
 pub fn command() -> clap::Command {
@@ -100,7 +85,7 @@ pub fn command() -> clap::Command {
 pub fn end_without_command(error: &clap::Error, others: &CommandsOf) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(1);
     let unknown = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
-    match unknown.filter(|unknown| others.commands.contains(&unknown.as_str())) {
+    match unknown.filter(|unknown| others.commands.split(' ').any(|known| known == unknown)) {
         Some(command) => {
             let program = others.program;
             output::fail(

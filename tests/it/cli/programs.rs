@@ -18,7 +18,7 @@ fn run(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
 fn a_command_of_the_other_program_is_answered_with_its_name() {
     for (program, others) in [(RATELIMITD, OF_RATELIMITCTL), (RATELIMITCTL, OF_RATELIMITD)] {
         let name = others.program;
-        for command in others.commands {
+        for command in others.commands.split(' ') {
             let told = format!("error: {command} is a command of {name}: run {name} {command}\n");
             assert_eq!(run(program, &[command, "--domain", "edge"]), (Some(2), told.clone()));
             assert_eq!(run(program, &["help", command]), (Some(2), told));
