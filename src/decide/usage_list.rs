@@ -65,7 +65,7 @@ pub struct UsageList {
 
 #[derive(Debug, Serialize)]
 pub struct NamedLimit {
-    pub name: Arc<str>,
+    pub name: String,
     pub algorithm: &'static str,
     pub ledger: bool,
 }
@@ -125,7 +125,7 @@ pub async fn list_usage<S: Store + Listing>(
         return Err(UsageListError::NoRule { domain, rule });
     }
     let named = limits.iter().map(|ListedLimit { limit, .. }| NamedLimit {
-        name: Arc::clone(&limit.label),
+        name: limit.label.to_string(),
         algorithm: limit.spec.algorithm.into_str(),
         ledger: limit.spec.ledger,
     });

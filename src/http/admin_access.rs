@@ -183,7 +183,9 @@ impl AdminAccess {
     /// Returns what a request gives access to.
     pub(super) fn role(&self, request: &Request) -> AdminRole {
         match AdminRole::for_path(request.uri().path()) {
-            AdminRole::Viewer if self.read_by_any_host && !request.method().is_safe() => AdminRole::ViewerPost,
+            AdminRole::Viewer if self.read_by_any_host && !request.method().is_safe() => {
+                AdminRole::ViewerPost
+            }
             role => role,
         }
     }

@@ -292,7 +292,10 @@ fn the_chart_refuses_values_that_cannot_work() {
         ("tls.http.clientCa.configMap=a", "in tls.http.certificateSecret"),
         ("tls.http.clientSan=edge", "in tls.http.certificateSecret"),
         ("settings.server.admin.tls.client_ca_file=/ca.crt", "settings.server.admin.tls: client_ca_file"),
-        ("settings.rules.path=/data/ratelimit/config", "from /etc/ratelimitd/rules. Remove settings.rules.path"),
+        (
+            "settings.rules.path=/data/ratelimit/config",
+            "from /etc/ratelimitd/rules. Remove settings.rules.path",
+        ),
         ("exceptions.existingConfigMap=a,settings.exceptions.path=/data", "Remove settings.exceptions.path"),
         ("existingRulesConfigMap=a", "rules: existingRulesConfigMap is set, too"),
         ("settings.store.redis.password=secret", "or name the Secret in redis.passwordSecret"),

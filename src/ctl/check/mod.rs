@@ -243,7 +243,11 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
         is_negative_hits: args.refund,
     };
     let descriptors = args.descriptors.iter().map(descriptor).collect();
-    RateLimitRequest { domain: args.domain.clone().into_bytes(), descriptors, hits_addend: args.hits.unwrap_or(1) }
+    RateLimitRequest {
+        domain: args.domain.clone().into_bytes(),
+        descriptors,
+        hits_addend: args.hits.unwrap_or(1),
+    }
 }
 
 fn answer_text(args: &CheckArgs, answer: &RateLimitResponse) -> String {

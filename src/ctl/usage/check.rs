@@ -138,9 +138,13 @@ impl CheckArgs {
         let (rows, unknown) = (rows_of(&list["counters"]), number(&list["unknown"]));
         for limit in rows_of(&list["limits"]) {
             let reason = match &limit["name"] {
-                name if *name != *self.rule => format!("--rule must be a limit's name in the ledger, such as {name}"),
+                name if *name != *self.rule => {
+                    format!("--rule must be a limit's name in the ledger, such as {name}")
+                }
                 _ if limit["algorithm"] != "fixed_window" => "the limit has no fixed window".to_owned(),
-                _ if limit["ledger"] != true => "the limit is not in the ledger: it has no `ledger: true`".to_owned(),
+                _ if limit["ledger"] != true => {
+                    "the limit is not in the ledger: it has no `ledger: true`".to_owned()
+                }
                 _ => continue,
             };
             return Err(AdminCallError::Refused(reason));

@@ -111,9 +111,19 @@ async fn people_on_call_block_unblock_and_grant() {
     let limit = status.current_limit.map(|limit| limit.requests_per_unit);
     assert_eq!((code, limit), (Code::Ok, Some(3)));
     for (domain, name, entry, reason) in [
-        ("shop", "*", "remote_address=10.0.0.7", "no limit that the row applies to has the algorithm 'fixed_window', which 'add' needs"),
+        (
+            "shop",
+            "*",
+            "remote_address=10.0.0.7",
+            "no limit that the row applies to has the algorithm 'fixed_window', which 'add' needs",
+        ),
         ("shop", "nope", "customer_id=acme", "no limit of the domain matches 'path' and 'limit_name'"),
-        ("shop", "monthly", "custmer_id=acme", "no rule of the domain has the key 'custmer_id': the row changes nothing"),
+        (
+            "shop",
+            "monthly",
+            "custmer_id=acme",
+            "no rule of the domain has the key 'custmer_id': the row changes nothing",
+        ),
         ("shpo", "monthly", "customer_id=acme", "no domain of the rules matches 'domain'"),
     ] {
         let line = ["grant", "--domain", domain, "--limit-name", name, "--add", "1", "--reason", "r", entry];
