@@ -180,7 +180,7 @@ impl AdminAccess {
         Ok(())
     }
 
-    /// Returns what a request gives access to.
+    /// Returns the role that a request needs.
     pub(super) fn role(&self, request: &Request) -> AdminRole {
         match AdminRole::for_path(request.uri().path()) {
             AdminRole::Viewer if self.read_by_any_host && !request.method().is_safe() => {

@@ -233,7 +233,7 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
         _ if args.peek => Some(0),
         // The descriptor itself has the units to return.
         None if args.refund => Some(1),
-        // Also the units to take: a limit with `reserve` settles only what its descriptor has.
+        // A limit with `reserve` ignores the request's own number.
         hits => hits.map(u64::from),
     };
     let descriptor = |DescriptorArg(entries): &DescriptorArg| RateLimitDescriptor {
