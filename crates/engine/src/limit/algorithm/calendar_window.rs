@@ -40,10 +40,6 @@ impl CalendarWindow {
         Self::new(self.limit, boundaries)
     }
 
-    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
-        Self { limit: scale(self.limit), ..*self }
-    }
-
     /// Length of the later window, below 2^45 us.
     pub(super) fn length_us(&self) -> u64 {
         self.last_us - self.middle_us

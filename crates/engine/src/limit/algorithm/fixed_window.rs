@@ -26,10 +26,6 @@ impl FixedWindow {
         Self { limit, window_us }
     }
 
-    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
-        Self { limit: scale(self.limit), ..*self }
-    }
-
     /// Returns the state at `now_us`. If the clock stepped back, a later window that holds units stays current.
     pub(super) fn advanced_to(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
         let index = now_us / self.window_us;

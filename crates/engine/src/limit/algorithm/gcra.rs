@@ -33,7 +33,7 @@ pub struct Gcra {
     pub period_us: u64,
     /// Units that an unused counter admits at one instant, 1 to 2^32 - 1.
     pub burst: u64,
-    pacing: Pacing,
+    pub(super) pacing: Pacing,
     /// The emission interval is `numerator / denominator` microseconds, reduced.
     numerator: u64,
     /// Also the denominator of every [`Tat::fraction`], 1 to 2^32 - 1.
@@ -61,10 +61,6 @@ impl Gcra {
         let divisor = greatest_common_divisor(period_us, limit);
         let (numerator, denominator) = (period_us / divisor, limit / divisor);
         Self { limit, period_us, burst, pacing, numerator, denominator }
-    }
-
-    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
-        Self::new(scale(self.limit), self.period_us, scale(self.burst), self.pacing)
     }
 
     /// Returns the time in which `units` drain. Caps `units` at the most that a counter records.

@@ -30,10 +30,6 @@ impl IntervalBucket {
         Self { capacity, refill, interval_us }
     }
 
-    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
-        Self { capacity: scale(self.capacity), refill: scale(self.refill), ..*self }
-    }
-
     fn full(&self) -> i64 {
         self.capacity.cast_signed()
     }

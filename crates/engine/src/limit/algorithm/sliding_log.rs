@@ -115,10 +115,6 @@ impl SlidingLog {
         Self { limit, window_us }
     }
 
-    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
-        Self { limit: scale(self.limit), ..*self }
-    }
-
     /// Index of the first entry in the window that ends at `now_us` or at the newest entry, whichever is later.
     pub(super) fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
         let end_us = now_us.max(log.newest_us());

@@ -73,10 +73,6 @@ impl Slots {
         Self { limit, hold_us }
     }
 
-    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
-        Self { limit: scale(self.limit), ..*self }
-    }
-
     /// One slot is needed, whatever the units, and none if the id is open.
     pub(super) fn fits(&self, slots: Option<&OpenSlots>, attempt: Attempt) -> bool {
         let open = slots.map_or(&[][..], |slots| slots.open(attempt.now_us));

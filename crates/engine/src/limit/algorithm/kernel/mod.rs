@@ -226,16 +226,18 @@ impl Kernel {
     /// so that none becomes 0. Together they may exceed the whole limit by at most one unit each.
     pub fn share_of(&self, instances: NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
-        match self {
-            Self::FixedWindow(k) => Self::FixedWindow(k.scaled(share)),
-            Self::CalendarWindow(k) => Self::CalendarWindow(k.scaled(share)),
-            Self::SlidingWindow(k) => Self::SlidingWindow(k.scaled(share)),
-            Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
-            Self::Gcra(k) => Self::Gcra(k.scaled(share)),
-            Self::IntervalBucket(k) => Self::IntervalBucket(k.scaled(share)),
-            Self::Slots(k) => Self::Slots(k.scaled(share)),
-            Self::Blocked(k) => Self::Blocked(*k),
+        let mut shared = *self;
+        match &mut shared {
+            Self::FixedWindow(FixedWindow { limit, .. })
+            | Self::CalendarWindow(CalendarWindow { limit, .. })
+            | Self::SlidingWindow(SlidingWindow { limit, .. })
+            | Self::SlidingLog(SlidingLog { limit, .. })
+            | Self::Slots(Slots { limit, .. }) => *limit = share(*limit),
+            Self::Gcra(k) => *k = Gcra::new(share(k.limit), k.period_us, share(k.burst), k.pacing),
+            Self::IntervalBucket(k) => (k.capacity, k.refill) = (share(k.capacity), share(k.refill)),
+            Self::Blocked(_) => {}
         }
+        shared
     }
 
     /// Returns `true` if the kernel has a counter, and so a key in the store. A blocked limit has none.
