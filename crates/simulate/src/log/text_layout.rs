@@ -1,5 +1,7 @@
 //! Column layouts of the text formats.
 
+use std::sync::LazyLock;
+
 use Column::{Bare, Bracketed, Optional, Quoted, RequestLine};
 use smallvec::SmallVec;
 
@@ -19,80 +21,54 @@ pub(super) enum Column {
 #[derive(Debug)]
 pub(super) struct TextLayout {
     pub name: &'static str,
-    pub columns: &'static [Column],
+    columns: Vec<Column>,
 }
 
 /// Envoy's default format.
-pub(super) const ENVOY: TextLayout = TextLayout {
-    name: "envoy",
-    columns: &[
-        Bracketed("start_time"),
-        RequestLine,
-        Bare("code"),
-        Bare("flags"),
-        Bare("bytes_received"),
-        Bare("bytes_sent"),
-        Bare("duration"),
-        Bare("upstream_service_time"),
-        Quoted("x-forwarded-for"),
-        Quoted("user-agent"),
-        Quoted("x-request-id"),
-        Quoted("authority"),
-        Quoted("upstream_host"),
-    ],
-};
+pub(super) static ENVOY: LazyLock<TextLayout> = LazyLock::new(|| {
+    let columns = r#"[start_time] "request" code flags bytes_received bytes_sent duration upstream_service_time
+        "x-forwarded-for" "user-agent" "x-request-id" "authority" "upstream_host""#;
+    TextLayout::new("envoy", columns)
+});
 
 /// Istio's default format.
-pub(super) const ISTIO: TextLayout = TextLayout {
-    name: "istio",
-    columns: &[
-        Bracketed("start_time"),
-        RequestLine,
-        Bare("code"),
-        Bare("flags"),
-        Bare("response_code_details"),
-        Bare("connection_termination_details"),
-        Quoted("upstream_transport_failure_reason"),
-        Bare("bytes_received"),
-        Bare("bytes_sent"),
-        Bare("duration"),
-        Bare("upstream_service_time"),
-        Quoted("x-forwarded-for"),
-        Quoted("user-agent"),
-        Quoted("x-request-id"),
-        Quoted("authority"),
-        Quoted("upstream_host"),
-        Bare("upstream_cluster"),
-        Bare("upstream_local_address"),
-        Bare("downstream_local_address"),
-        Bare("downstream_remote_address"),
-        Bare("requested_server_name"),
-        Bare("route_name"),
-    ],
-};
+pub(super) static ISTIO: LazyLock<TextLayout> = LazyLock::new(|| {
+    let columns = r#"[start_time] "request" code flags response_code_details connection_termination_details
+        "upstream_transport_failure_reason" bytes_received bytes_sent duration upstream_service_time
+        "x-forwarded-for" "user-agent" "x-request-id" "authority" "upstream_host" upstream_cluster
+        upstream_local_address downstream_local_address downstream_remote_address requested_server_name route_name"#;
+    TextLayout::new("istio", columns)
+});
 
 /// nginx's `combined`, with two columns that operators add.
-pub(super) const NGINX: TextLayout = TextLayout {
-    name: "nginx",
-    columns: &[
-        Bare("remote_addr"),
-        Bare("identity"),
-        Bare("remote_user"),
-        Bracketed("time_local"),
-        RequestLine,
-        Bare("code"),
-        Bare("bytes_sent"),
-        Quoted("referer"),
-        Quoted("user-agent"),
-        Optional("msec"),
-        Optional("request_time"),
-    ],
-};
+pub(super) static NGINX: LazyLock<TextLayout> = LazyLock::new(|| {
+    let columns = r#"remote_addr identity remote_user [time_local] "request" code bytes_sent "referer" "user-agent"
+        msec? request_time?"#;
+    TextLayout::new("nginx", columns)
+});
+
+impl Column {
+    /// `column`: a name, delimited as in the lines.
+    fn of(column: &'static str) -> Self {
+        let inside = |start, end| column.strip_prefix(start)?.strip_suffix(end);
+        match (inside("[", "]"), inside("\"", "\""), inside("", "?")) {
+            (Some(name), ..) => Bracketed(name),
+            (_, Some("request"), _) => RequestLine,
+            (_, Some(name), _) => Quoted(name),
+            (.., Some(name)) => Optional(name),
+            _ => Bare(column),
+        }
+    }
+}
 
 /// The values of all fields of a line.
 pub(super) type TextValues<'l> = SmallVec<[&'l str; 32]>;
 
 impl TextLayout {
+    fn new(name: &'static str, columns: &'static str) -> Self {
+        Self { name, columns: columns.split_whitespace().map(Column::of).collect() }
+    }
+
     /// Field names, in the order of [`TextLayout::split`].
     pub fn fields(&self) -> Vec<&'static str> {
         let names = self.columns.iter().flat_map(|column| match column {
@@ -106,7 +82,7 @@ impl TextLayout {
     pub fn split<'l>(&self, line: &'l str) -> Result<TextValues<'l>, LineFault> {
         let mut values = TextValues::new();
         let mut columns = Columns::new(line);
-        for column in self.columns {
+        for &column in &self.columns {
             let at = columns.position();
             let missing = |column| LineFault::Column { format: self.name, column, bytes: at };
             match column {
