@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use engine::algorithm::Kernel;
 use engine::{
-    Caller, Change, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText,
-    LiveRows, Plan, Quantity, Request, RuleSet, parse_key,
+    Caller, ChangedBy, Derivation, Descriptor, Effect, ExceptionKind, ExceptionRow, KeyText, LiveRows, Plan,
+    Quantity, Request, RuleSet, parse_key,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,11 +55,7 @@ impl KeyException {
         let mut changes = of_row.filter_map(|(change, row)| Some((change.kind()?, change, row)));
         // Plans assign a tier to many keys: during an incident that is not an exception.
         let (kind, change, row) = changes.find(|(kind, ..)| *kind != ExceptionKind::Tier)?;
-        let until_us = match change {
-            Change::Blocked { until_us } => *until_us,
-            Change::Added { until_us, .. } => Some(*until_us),
-            _ => row.until_us,
-        };
+        let until_us = change.until_us(row);
         let source = row.source.to_string();
         let place = source.rsplit('/').next().unwrap_or_default().to_owned();
         Some(Self { kind: kind.into_str().to_owned(), row: Some(place), until: until_us.map(seconds) })

@@ -17,17 +17,10 @@ pub fn derivation_text(derivation: &Derivation) -> String {
         let _ = match by {
             ChangedBy::Entry => write!(text, " (request)"),
             ChangedBy::Tier(tier) => write!(text, " ({})", tier.file),
-            ChangedBy::Row(row) => {
-                let until_us = match change {
-                    Change::Blocked { until_us } => *until_us,
-                    Change::Added { until_us, .. } => Some(*until_us),
-                    _ => row.until_us,
-                };
-                match until_us {
-                    Some(until_us) => write!(text, " until {} ({})", utc_text(until_us), row.source),
-                    None => write!(text, " ({})", row.source),
-                }
-            }
+            ChangedBy::Row(row) => match change.until_us(row) {
+                Some(until_us) => write!(text, " until {} ({})", utc_text(until_us), row.source),
+                None => write!(text, " ({})", row.source),
+            },
         };
     }
     text

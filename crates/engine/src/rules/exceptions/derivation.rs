@@ -98,6 +98,15 @@ impl Change {
             Self::UnknownTier(_) | Self::Unfit(_) => None,
         }
     }
+
+    /// When this change by the row ends, microseconds since the epoch.
+    pub fn until_us(&self, row: &ExceptionRow) -> Option<u64> {
+        match self {
+            Self::Blocked { until_us } => *until_us,
+            Self::Added { until_us, .. } => Some(*until_us),
+            _ => row.until_us,
+        }
+    }
 }
 
 impl Derivation {
