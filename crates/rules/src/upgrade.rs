@@ -2,11 +2,10 @@
 //! first matching row applies.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::str::FromStr;
 
-use engine::{
-    Algorithm, Defaults, Glob, Limit, LimitError, LimitId, LimitSpec, Pacing, Refill, ReserveError,
-};
+use engine::{Algorithm, Defaults, Glob, Limit, LimitId, LimitSpec, Pacing, Refill};
 
 use super::keys::{LIMIT_FIELDS, LimitField, PlainValue, ValueType};
 use super::problem::{Problem, ProblemCollector};
@@ -138,38 +137,31 @@ impl Table<'_> {
     }
 }
 
-/// Why a row is not applied to a limit.
-#[derive(Debug, thiserror::Error)]
-enum Unfit {
-    #[error("{0} does not take a burst")]
-    NoBurst(Algorithm),
-    #[error(transparent)]
-    Limit(#[from] LimitError),
-    #[error(transparent)]
-    Reserve(#[from] ReserveError),
-    #[error("a limit with concurrency keeps its algorithm")]
-    Slots,
-    #[error("another limit of the descriptor would have the same counter")]
-    SameCounter,
-}
-
 impl Upgrade {
     /// The limit `index` of `limits` with the fields of this row.
-    fn upgraded(&self, limits: &[LimitDraft], index: usize, defaults: Defaults) -> Result<Limit, Unfit> {
+    ///
+    /// # Errors
+    /// Why the row is not applied to the limit.
+    fn upgraded(
+        &self,
+        limits: &[LimitDraft],
+        index: usize,
+        defaults: Defaults,
+    ) -> Result<Limit, Box<dyn Error>> {
         let changed = self.changed(&limits[index], defaults)?;
         changed.check_reserve()?;
         let changed = Limit::new(changed)?;
         let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
         if others.any(|(_, other)| other.limit.counts_like(&changed)) {
-            return Err(Unfit::SameCounter);
+            return Err("another limit of the descriptor would have the same counter".into());
         }
         Ok(changed)
     }
 
-    fn changed(&self, draft: &LimitDraft, defaults: Defaults) -> Result<LimitSpec, Unfit> {
+    fn changed(&self, draft: &LimitDraft, defaults: Defaults) -> Result<LimitSpec, String> {
         let (before, written) = (&draft.limit.spec, draft.written);
         if before.algorithm == Algorithm::Concurrency && self.sets("algorithm") {
-            return Err(Unfit::Slots);
+            return Err("a limit with concurrency keeps its algorithm".to_owned());
         }
         let mut spec = before.clone();
         for LimitField { name, value_type, set, .. } in LIMIT_FIELDS {
@@ -179,7 +171,7 @@ impl Upgrade {
         }
         if !spec.algorithm.has_burst() {
             if self.sets("burst") {
-                return Err(Unfit::NoBurst(spec.algorithm));
+                return Err(format!("{} does not take a burst", spec.algorithm));
             }
             spec.burst = None;
         }
