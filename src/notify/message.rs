@@ -3,7 +3,6 @@
 use engine::{OnOver, Share};
 use rules::{local_time, utc_text};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use store::marks::MarkId;
 
 use super::reached::Reached;
@@ -49,11 +48,7 @@ pub(super) fn id_of(reached: &Reached, begin_us: Option<u64>) -> MarkId {
         [reached.share.millionths().into(), reached.level.of, begin_us.unwrap_or(0)].map(u64::to_le_bytes);
     let texts = [&*reached.domain, &*reached.rule, &*reached.key].map(str::as_bytes);
     let parts = texts.into_iter().chain(numbers.iter().map(|number| &number[..]));
-    let hash = parts.fold(Sha256::new(), |hash, part| {
-        // A 64-bit length holds every usize.
-        hash.chain_update((part.len() as u64).to_le_bytes()).chain_update(part)
-    });
     let mut id = MarkId::default();
-    id.copy_from_slice(&hash.finalize()[..size_of::<MarkId>()]);
+    id.copy_from_slice(&base::sha256(parts)[..size_of::<MarkId>()]);
     id
 }

@@ -8,7 +8,6 @@ use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
 use rules::yaml::Node;
 use rules::{RuleResource, shortened};
-use sha2::{Digest as _, Sha256};
 
 use super::pb::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
@@ -29,14 +28,8 @@ pub(super) type Fingerprint = [u8; 32];
 pub(super) fn fingerprint(type_url: &str, resources: &[Any]) -> Fingerprint {
     let mut sorted: Vec<_> = resources.iter().map(|resource| (&resource.type_url, &resource.value)).collect();
     sorted.sort_unstable();
-    let mut hash = Sha256::new();
     let parts = sorted.into_iter().flat_map(|(type_url, value)| [type_url.as_bytes(), value]);
-    for part in once(type_url.as_bytes()).chain(parts) {
-        // A 64-bit length holds every usize.
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    hash.finalize().into()
+    base::sha256(once(type_url.as_bytes()).chain(parts))
 }
 
 /// Decodes an answer's resources, each with the reason if it fails. Ends at [`MAX_FAULTS`] reasons.

@@ -14,5 +14,7 @@ mod watch;
 pub use duration::{decimal_seconds, readable_duration};
 pub use file::{open_file, read_file, read_stream};
 pub use slow_load::told_if_slow;
-pub use text::{debug_digest, digest, escaped, escaped_json, escaped_lines, hex, is_hostile, with_commas};
+pub use text::{
+    debug_digest, digest, escaped, escaped_json, escaped_lines, hex, is_hostile, sha256, with_commas,
+};
 pub use watch::{Change, FindFiles, Watched, check_forever, check_until, on_blocking_thread, ticks};

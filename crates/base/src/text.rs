@@ -17,14 +17,18 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the first 12 hex digits of the SHA-256 over the parts. The length of each part (8 bytes, little-endian)
-/// precedes it.
-pub fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
+/// Returns the SHA-256 over the parts. The length of each part (8 bytes, little-endian) precedes it.
+pub fn sha256<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> [u8; 32] {
     let hash = parts.into_iter().fold(Sha256::new(), |hash, part| {
         // A 64-bit length holds every usize.
         hash.chain_update((part.len() as u64).to_le_bytes()).chain_update(part)
     });
-    hex(&hash.finalize()[..6])
+    hash.finalize().into()
+}
+
+/// Returns the first 12 hex digits of [`sha256`].
+pub fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
+    hex(&sha256(parts)[..6])
 }
 
 /// Returns the first 12 hex digits of the SHA-256 over what `Debug` prints, without holding all of it at once.
