@@ -1,5 +1,6 @@
 //! `health`: asks a running service whether it is ready, for container images without an HTTP client.
 
+use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,11 +14,10 @@ use tls::{Protocol, ServerCheck};
 use super::load_settings::load_settings;
 use super::output::{end, fail, print};
 use super::service_connection::{
-    CONNECTION, HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url,
-    root_cause, with_path,
+    CONNECTION, HttpCallError, ServiceConnector, TlsArgs, block_on, call_http, parse_http_url, root_cause,
+    with_path,
 };
 use crate::net::ListenAddress;
-use crate::settings::SettingsError;
 
 /// Check whether a running service is ready, for example as the HEALTHCHECK of an image.
 ///
@@ -57,26 +57,6 @@ pub struct HealthArgs {
     timeout: Duration,
 }
 
-/// Why the service is not known to be ready.
-#[derive(Debug, thiserror::Error)]
-enum HealthError {
-    #[error("cannot start a runtime: {0}")]
-    Runtime(#[from] std::io::Error),
-    #[error("{0}")]
-    Settings(#[from] SettingsError),
-    #[error("{0}")]
-    Tls(#[from] TlsSetupError),
-    #[error("no answer from {address}: {}", root_cause(cause))]
-    Call { address: Uri, cause: HttpCallError },
-    #[error("no answer from {0} in time")]
-    Timeout(Uri),
-    #[error("cannot read the answer from {address}: {cause}")]
-    Body { address: Uri, cause: Box<dyn std::error::Error + Send + Sync> },
-    /// The service's status and message.
-    #[error("{status}: {}", answer.trim_end())]
-    NotReady { status: StatusCode, answer: String },
-}
-
 /// The answer of a ready service goes to standard output, every other result to standard error.
 pub fn run(args: &HealthArgs) -> ExitCode {
     match readiness(args) {
@@ -89,16 +69,18 @@ pub fn run(args: &HealthArgs) -> ExitCode {
     }
 }
 
-fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
+/// # Errors
+/// Why the service is not known to be ready.
+fn readiness(args: &HealthArgs) -> Result<String, Box<dyn Error>> {
     let (server, connector) = server(args)?;
     let address = with_path(server, if args.live { "/livez" } else { "/readyz" });
-    let answer =
-        block_on(async { tokio::time::timeout(args.timeout, get(address.clone(), connector)).await })?;
-    answer.unwrap_or(Err(HealthError::Timeout(address)))
+    let answer = block_on(async { tokio::time::timeout(args.timeout, get(&address, connector)).await });
+    let answer = answer.map_err(|error| format!("cannot start a runtime: {error}"))?;
+    Ok(answer.unwrap_or_else(|_| Err(format!("no answer from {address} in time")))?)
 }
 
 /// Returns the HTTP port to call, and how to connect to it.
-fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
+fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), Box<dyn Error>> {
     if let Some(address) = &args.address {
         let connector = args.tls.connector(address, Protocol::Http1, ServerCheck::ChainAndName)?;
         return Ok((address.clone(), connector));
@@ -136,17 +118,17 @@ fn reachable(listens_on: ListenAddress) -> ListenAddress {
     }
 }
 
-async fn get(address: Uri, connector: ServiceConnector) -> Result<String, HealthError> {
-    let request = Request::get(address.clone()).body(Full::default()).expect("a valid URI");
+async fn get(address: &Uri, connector: ServiceConnector) -> Result<String, String> {
+    let request = Request::get(address).body(Full::default()).expect("a valid URI");
     let answered = async {
         let answer = call_http(connector, request).await?;
         Ok((answer.status, answer.text().await?))
     };
     match answered.await {
         Ok((StatusCode::OK, answer)) => Ok(answer),
-        Ok((status, answer)) => Err(HealthError::NotReady { status, answer }),
-        Err(HttpCallError::Body(cause)) => Err(HealthError::Body { address, cause }),
-        Err(cause) => Err(HealthError::Call { address, cause }),
+        Ok((status, answer)) => Err(format!("{status}: {}", answer.trim_end())),
+        Err(HttpCallError::Body(cause)) => Err(format!("cannot read the answer from {address}: {cause}")),
+        Err(cause) => Err(format!("no answer from {address}: {}", root_cause(&cause))),
     }
 }
 

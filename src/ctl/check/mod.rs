@@ -3,6 +3,7 @@
 mod format;
 
 use std::error::Error;
+use std::io;
 use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,9 +13,7 @@ use base::escaped_json;
 use clap::Args;
 use http::{HeaderMap, Uri, header};
 use ratelimitd::cli::output::{end, fail, print, print_error};
-use ratelimitd::cli::service_connection::{
-    CONNECTION, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause,
-};
+use ratelimitd::cli::service_connection::{CONNECTION, TlsArgs, block_on, parse_http_url, root_cause};
 use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
@@ -103,59 +102,33 @@ pub struct CheckArgs {
     pub descriptors: Vec<DescriptorArg>,
 }
 
-/// Why there is no answer, or none is shown.
-#[derive(Debug, thiserror::Error)]
-enum CheckError {
-    #[error("cannot start a runtime: {0}")]
-    Runtime(#[from] std::io::Error),
-    #[error("{0}")]
-    Tls(#[from] TlsSetupError),
-    #[error("--token-file {0}")]
-    Token(#[from] tls::FileError),
-    #[error("cannot connect to {address}: {}", root_cause(cause))]
-    Connect {
-        address: String,
-        #[source]
-        cause: tonic::transport::Error,
-    },
-    #[error("{:?}: {}", .0.code(), .0.message())]
-    Refused(Box<tonic::Status>),
-    #[error(
-        "{address} does not answer with gRPC: {}; check needs the gRPC port (setting server.grpc.address, port 8081 \
-         by default)",
-        root_cause(cause)
-    )]
-    NotGrpc {
-        address: String,
-        #[source]
-        cause: Box<tonic::Status>,
-    },
-    #[error("cannot print an answer: {0}")]
-    Print(#[source] std::io::Error),
-}
-
 /// Answers go to standard output, errors to standard error.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let mut over = 0;
-    let printed = match block_on(send_requests(args, &mut over)).map_err(CheckError::from).flatten() {
-        Ok(()) => Ok(()),
-        Err(CheckError::Print(error)) => Err(error),
+    let sent = block_on(send_requests(args, &mut over));
+    let sent = sent.map_err(|error| format!("cannot start a runtime: {error}").into()).flatten();
+    let printed = match sent {
+        Ok(printed) => printed,
         Err(error) => return fail("ratelimitctl check", error, FAILED),
     };
     end(printed, if over == 0 { ExitCode::SUCCESS } else { ExitCode::from(OVER_LIMIT) })
 }
 
 /// Sends the request `--count` times, prints each answer, and counts those over limit. Stops at the first answer that
-/// cannot be printed: a request that takes units must have a reader.
-async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckError> {
-    let token = args.token_file.clone().map(|path| TokenFile(path).token()).transpose()?;
+/// cannot be printed, and returns why: a request that takes units must have a reader.
+async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<io::Result<()>, Box<dyn Error>> {
+    let token = args.token_file.clone().map(|path| TokenFile(path).token()).transpose();
+    let token = token.map_err(|error| format!("--token-file {error}"))?;
     let headers = token.map(|token| (header::AUTHORIZATION, token.authorization())).into_iter().collect();
     let mut client = Client { rls: RateLimitServiceClient::new(connect(args).await?), headers };
     let request = request(args);
     for call in 0..args.count {
-        let answer = client.send(request.clone()).await.map_err(|status| call_error(args, status))?;
+        let answer = client.send(request.clone()).await.map_err(|status| call_error(args, &status))?;
         *over += u32::from(answer.overall_code() == Code::OverLimit);
-        print(&answer_text(args, &answer)).map_err(CheckError::Print)?;
+        let printed = print(&answer_text(args, &answer));
+        if printed.is_err() {
+            return Ok(printed);
+        }
         if call == 0 && is_without_limit(&answer) && !is_domain_known(&mut client, &request).await {
             let domain = &args.domain;
             print_error(format_args!(
@@ -164,9 +137,9 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
         }
     }
     if args.count > 1 && !args.json {
-        print(&format!("{} OK, {over} over limit\n", args.count - *over)).map_err(CheckError::Print)?;
+        return Ok(print(&format!("{} OK, {over} over limit\n", args.count - *over)));
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// A connection, and the headers of its calls.
@@ -202,8 +175,7 @@ async fn is_domain_known(client: &mut Client, request: &RateLimitRequest) -> boo
 }
 
 /// tonic turns a connection error into its own status.
-fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
-    let cause = Box::new(status);
+fn call_error(args: &CheckArgs, cause: &tonic::Status) -> String {
     // A status from a service does not have a source.
     let is_of_connection = match cause.code() {
         tonic::Code::Unknown | tonic::Code::Internal => cause.source().is_some(),
@@ -213,19 +185,23 @@ fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
         _ => false,
     };
     if is_of_connection {
-        return CheckError::NotGrpc { address: args.address.to_string(), cause };
+        return format!(
+            "{} does not answer with gRPC: {}; check needs the gRPC port (setting server.grpc.address, port 8081 by \
+             default)",
+            args.address,
+            root_cause(cause)
+        );
     }
-    CheckError::Refused(cause)
+    format!("{:?}: {}", cause.code(), cause.message())
 }
 
-async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
+async fn connect(args: &CheckArgs) -> Result<Channel, Box<dyn Error>> {
     let endpoint = Endpoint::from(args.address.clone());
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
-    let address = args.address.to_string();
     let connector = args.tls.connector(&args.address, Protocol::Http2, ServerCheck::ChainAndName)?;
     let connect = service_fn(move |uri: Uri| connector.clone().connect(uri));
     let connected = endpoint.connect_with_connector(connect).await;
-    connected.map_err(|cause| CheckError::Connect { address, cause })
+    connected.map_err(|cause| format!("cannot connect to {}: {}", args.address, root_cause(&cause)).into())
 }
 
 fn request(args: &CheckArgs) -> RateLimitRequest {
