@@ -60,7 +60,8 @@ impl TlsPorts {
         if ports.iter().all(|(_, _, settings)| settings.is_none()) {
             return Ok(Self::default());
         }
-        let handshakes = HandshakeThread::start().map_err(AppError::prefixed("TLS handshake thread"))?;
+        let handshakes =
+            HandshakeThread::start().map_err(AppError::prefixed("TLS handshake thread: cannot start"))?;
         let with_tls = ports.into_iter().filter_map(|(port, protocol, settings)| {
             Some(TlsPort::load(settings?, protocol, bounds.of(port), metrics.tls(port), handshakes.runtime()))
         });

@@ -50,7 +50,7 @@ pub use crate::telemetry::LogQueue;
 pub use bounds::refuse_huge_pages;
 pub use check_map::load_check_map;
 pub use exceptions::{ExceptionsError, read_exceptions};
-pub use rule_source::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
+pub use rule_source::{ReadRules, ReadRulesError, load_options, read_rules};
 
 use bounds::PortBounds;
 use certificates::TlsPorts;

@@ -10,19 +10,13 @@ use base::clock::{Clock as _, SystemClock, monotonic};
 use engine::ValueHashing;
 use rules::{self, CalendarOptions, CalendarYears, Change, LoadOptions, LoadedRules, Problems, Reloader};
 
+use super::AppError;
 use super::active_rules::ActiveRules;
 use super::xds_rules::Sink;
 use crate::decide::{NotReadyReason, Readiness};
 use crate::settings::{Settings, StoreKind};
 use crate::telemetry::metrics::Metrics;
 use crate::xds::{Fetched, XdsClient, XdsFetchError, XdsOptions, XdsState, fetch};
-
-#[derive(Debug, thiserror::Error)]
-#[error("rules.path: cannot load rules from {}:\n{problems}", path.display())]
-pub struct RuleStartError {
-    path: PathBuf,
-    problems: Problems,
-}
 
 /// Returns the load options for rule files in the settings.
 pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
@@ -70,7 +64,7 @@ impl RuleWatcher {
         options: LoadOptions,
         metrics: &Metrics,
         readiness: &Readiness,
-    ) -> Result<Self, RuleStartError> {
+    ) -> Result<Self, AppError> {
         let rules = &settings.rules;
         let active = ActiveRules::without_rules(metrics, readiness, rules.require_domain);
         if let Some(xds) = &rules.xds {
@@ -91,7 +85,11 @@ impl RuleWatcher {
                 readiness.set(NotReadyReason::NoRules);
                 record_failure(&active, problems, reloader.digest());
             }
-            Err(problems) => return Err(RuleStartError { path: rules.path.clone(), problems }),
+            Err(problems) => {
+                let path = rules.path.display();
+                let text = format!("rules.path: cannot load rules from {path}:\n{problems}");
+                return Err(AppError { setting: None, text });
+            }
         }
         if settings.store.kind == StoreKind::Memory && active.rulebook.rules().has_slots() {
             tracing::warn!("concurrency with store.kind: memory works in one instance only");

@@ -126,7 +126,7 @@ struct WorkerHandle {
     index: usize,
     /// The sender is dropped when the worker ends.
     ended: oneshot::Receiver<Infallible>,
-    thread: JoinHandle<Result<(), WorkerError>>,
+    thread: JoinHandle<Result<(), BoxError>>,
 }
 
 impl WorkerPool {
@@ -197,23 +197,11 @@ impl WorkerHandle {
     fn result(self) -> Result<(), GrpcError> {
         let cause: BoxError = match self.thread.join() {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.into(),
+            Ok(Err(error)) => error,
             Err(_) => "it panicked".into(),
         };
         Err(GrpcError::Worker { index: self.index, cause })
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum WorkerError {
-    #[error("cannot build its runtime: {0}")]
-    Runtime(#[source] io::Error),
-    #[error("cannot set up its store: {0}")]
-    StoreSetup(#[source] BoxError),
-    #[error("cannot build its reflection service: {0}")]
-    Reflection(#[source] tonic_reflection::server::Error),
-    #[error("its store task died: {0}")]
-    StoreTask(#[source] BoxError),
 }
 
 /// Task polls between two polls of the sockets. A poll of a busy connection takes up to 200 µs: with tokio's default of
@@ -251,8 +239,8 @@ pub(super) struct Seat {
 
 impl<S: Store + 'static> Worker<S> {
     /// Serves on this thread until shutdown, then finishes the calls in flight.
-    fn run(self) -> Result<(), WorkerError> {
-        let runtime = runtime().map_err(WorkerError::Runtime)?;
+    fn run(self) -> Result<(), BoxError> {
+        let runtime = runtime().map_err(|error| format!("cannot build its runtime: {error}"))?;
         let is_first = self.workers.links[self.index].metrics.set(runtime.metrics()).is_ok();
         debug_assert!(is_first, "a worker runs once");
         let served = runtime.block_on(self.serve());
@@ -261,10 +249,10 @@ impl<S: Store + 'static> Worker<S> {
         served
     }
 
-    async fn serve(self) -> Result<(), WorkerError> {
+    async fn serve(self) -> Result<(), BoxError> {
         let (service, options) = (&self.service, self.service.options);
         let WorkerContext { handler, close, died } =
-            (service.make_context)().map_err(WorkerError::StoreSetup)?;
+            (service.make_context)().map_err(|error| format!("cannot set up its store: {error}"))?;
         let seat = Seat {
             own: self.index,
             workers: self.workers,
@@ -273,7 +261,7 @@ impl<S: Store + 'static> Worker<S> {
             unfinished: service.unfinished.clone(),
             streams: self.streams,
             others: other_services(service.readiness.clone(), handler.meter.clone(), self.stop.clone())
-                .map_err(WorkerError::Reflection)?,
+                .map_err(|error| format!("cannot build its reflection service: {error}"))?,
             stop: self.stop,
         };
         let serve_connections = async {
@@ -284,7 +272,7 @@ impl<S: Store + 'static> Worker<S> {
         };
         tokio::select! {
             () = serve_connections => {}
-            reason = died => return Err(WorkerError::StoreTask(reason)),
+            reason = died => return Err(format!("its store task died: {reason}").into()),
         }
         // A connection that has moved keeps the timers that it started on another worker, and needs that worker's
         // runtime.

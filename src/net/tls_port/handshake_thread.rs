@@ -14,16 +14,6 @@ const THREAD_NAME: &str = "tls-handshakes";
 /// handshake occupies a slot meanwhile.
 const EVENT_INTERVAL: u32 = 1;
 
-#[derive(Debug, thiserror::Error)]
-pub enum HandshakeThreadError {
-    #[error("cannot start: {0}")]
-    Start(#[source] io::Error),
-    #[error("it panicked")]
-    Panicked,
-    #[error("ended unexpectedly")]
-    Ended,
-}
-
 /// A thread with a runtime for handshakes. Stopped when dropped.
 #[derive(Debug)]
 pub struct HandshakeThread {
@@ -37,19 +27,16 @@ pub struct HandshakeThread {
 impl HandshakeThread {
     /// # Errors
     /// If the system cannot create the thread, or the runtime cannot be built.
-    pub fn start() -> Result<Self, HandshakeThreadError> {
+    pub fn start() -> io::Result<Self> {
         Self::start_with(CancellationToken::cancelled_owned)
     }
 
     /// The thread runs until the future that `work` returns is ready. `work` gets the token that stops it.
-    fn start_with<T>(
-        work: impl FnOnce(CancellationToken) -> T + Send + 'static,
-    ) -> Result<Self, HandshakeThreadError>
+    fn start_with<T>(work: impl FnOnce(CancellationToken) -> T + Send + 'static) -> io::Result<Self>
     where
         T: Future<Output = ()>,
     {
-        let runtime = Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build();
-        let runtime = runtime.map_err(HandshakeThreadError::Start)?;
+        let runtime = Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()?;
         let (handle, stop) = (runtime.handle().clone(), CancellationToken::new());
         let (ends, ended) = oneshot::channel();
         let stopped = stop.clone();
@@ -59,8 +46,7 @@ impl HandshakeThread {
             // Unfinished handshakes end with the runtime.
             runtime.block_on(work(stopped));
         };
-        let thread = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run);
-        let thread = thread.map_err(HandshakeThreadError::Start)?;
+        let thread = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run)?;
         Ok(Self { runtime: handle, thread, ended, stop: stop.drop_guard() })
     }
 
@@ -73,7 +59,7 @@ impl HandshakeThread {
     ///
     /// # Errors
     /// If the thread ends earlier.
-    pub async fn run(self, stop: &CancellationToken) -> Result<(), HandshakeThreadError> {
+    pub async fn run(self, stop: &CancellationToken) -> io::Result<()> {
         let Self { thread, mut ended, stop: told, .. } = self;
         let is_early = stop.run_until_cancelled(&mut ended).await.is_some();
         drop(told);
@@ -83,8 +69,8 @@ impl HandshakeThread {
         }
         // Does not block: the thread has nothing left to do.
         match thread.join() {
-            Err(_) => Err(HandshakeThreadError::Panicked),
-            Ok(()) if is_early => Err(HandshakeThreadError::Ended),
+            Err(_) => Err(io::Error::other("it panicked")),
+            Ok(()) if is_early => Err(io::Error::other("ended unexpectedly")),
             Ok(()) => Ok(()),
         }
     }
@@ -108,9 +94,9 @@ mod tests {
     async fn a_thread_that_ends_by_itself_is_an_error_with_the_reason() {
         let stop = CancellationToken::new();
         let ended = HandshakeThread::start_with(async |_| {}).expect("a thread").run(&stop).await;
-        assert!(matches!(ended, Err(HandshakeThreadError::Ended)), "{ended:?}");
+        assert_eq!(ended.expect_err("an early end").to_string(), "ended unexpectedly");
         let panicking = HandshakeThread::start_with(async |_| panic!("as if by mistake"));
         let ended = panicking.expect("a thread").run(&stop).await;
-        assert!(matches!(ended, Err(HandshakeThreadError::Panicked)), "{ended:?}");
+        assert_eq!(ended.expect_err("a panic").to_string(), "it panicked");
     }
 }

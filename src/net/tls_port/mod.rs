@@ -8,6 +8,6 @@ mod port_tls;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use handshake_thread::{HandshakeThread, HandshakeThreadError};
+pub use handshake_thread::HandshakeThread;
 pub use handshakes::handshake_bounds;
 pub use port_tls::PortTls;
