@@ -84,7 +84,10 @@ fn settings_text(found: &LoadedSettings) -> String {
     };
     let catalogue = Settings::catalogue();
     let mut sections: Vec<&str> = Vec::new();
-    for setting in by_section(found.report.settings.iter().filter(is_translated).collect()) {
+    let mut settings: Vec<_> = found.report.settings.iter().filter(is_translated).collect();
+    // By section: YAML allows each key once.
+    settings.sort_unstable_by_key(|setting| &setting.key);
+    for setting in settings {
         let path: Vec<&str> = setting.key.split('.').collect();
         let (name, outer) = path.split_last().expect("a key has a name");
         let shared = sections.iter().zip(outer).take_while(|(open, section)| open == section).count();
@@ -100,23 +103,6 @@ fn settings_text(found: &LoadedSettings) -> String {
     text.push_str(&differences(found));
     text.push_str(&timeout_for_envoy(&found.settings.store));
     text
-}
-
-/// Groups the settings by section, in their order otherwise: YAML allows each key once.
-fn by_section(settings: Vec<&SettingInForce>) -> Vec<&SettingInForce> {
-    let place = |section: &str| {
-        let is_in = |key: &str| {
-            key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.') || rest.is_empty())
-        };
-        settings.iter().position(|setting| is_in(&setting.key))
-    };
-    let places = |setting: &&SettingInForce| {
-        let sections = setting.key.match_indices('.').map(|(end, _)| &setting.key[..end]);
-        sections.chain([&*setting.key]).map(place).collect::<Vec<_>>()
-    };
-    let mut sorted = settings.clone();
-    sorted.sort_by_cached_key(places);
-    sorted
 }
 
 /// Formats a setting with a value of its type, because the Helm chart's values are checked by type: numbers, flags and
