@@ -15,7 +15,7 @@ use ratelimitd::cli::service_connection::{
 use ratelimitd::http::{PAGE_NOT_FOUND, TokenFile};
 use serde_json::Value;
 
-use super::admin_port::{AdminPort, parse_admin_port};
+use super::admin_port::AdminPort;
 
 /// How the admin port is called, but for its address.
 #[derive(Clone, Debug, Args)]
@@ -39,10 +39,7 @@ pub struct AdminCallArgs {
 #[derive(Clone, Debug, Args)]
 pub struct AdminArgs {
     /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
-    #[arg(
-        long, help_heading = CONNECTION,
-        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
-    )]
+    #[arg(long, help_heading = CONNECTION, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070")]
     admin: AdminPort,
 
     #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use http::Uri;
 use ratelimitd::cli::service_connection::{
@@ -15,15 +16,16 @@ pub enum AdminPort {
     Unix(PathBuf),
 }
 
-/// Parses `unix:/path`, `host:port`, `http://host:port` or `https://host:port`.
-///
-/// # Errors
-/// A sentence for the user.
-pub fn parse_admin_port(text: &str) -> Result<AdminPort, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if Path::new(path).is_absolute() => Ok(AdminPort::Unix(PathBuf::from(path))),
-        Some(_) => Err("expected an absolute path, as in unix:/path/to/socket".to_owned()),
-        None => parse_http_url(text).map(AdminPort::Tcp),
+/// Parses `unix:/path`, `host:port`, `http://host:port` or `https://host:port`. An error is a sentence for the user.
+impl FromStr for AdminPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some(path) if Path::new(path).is_absolute() => Ok(Self::Unix(PathBuf::from(path))),
+            Some(_) => Err("expected an absolute path, as in unix:/path/to/socket".to_owned()),
+            None => parse_http_url(text).map(Self::Tcp),
+        }
     }
 }
 
@@ -75,7 +77,7 @@ mod tests {
             ("https://localhost", Ok(("localhost", "https://localhost/rules"))),
         ];
         for (written, expected) in cases {
-            match (parse_admin_port(written), expected) {
+            match (written.parse::<AdminPort>(), expected) {
                 (Ok(port), Ok((displayed, url))) => {
                     assert_eq!(
                         (port.to_string().as_str(), port.endpoint("/rules").to_string().as_str()),

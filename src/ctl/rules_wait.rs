@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::admin_call::AdminCallArgs;
-use super::admin_port::{AdminPort, parse_admin_port};
+use super::admin_port::AdminPort;
 
 /// Between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -68,10 +68,7 @@ struct WaitArgs {
     instances: usize,
     /// Admin port of a service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket;
     /// repeatable
-    #[arg(
-        long, help_heading = CONNECTION,
-        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
-    )]
+    #[arg(long, help_heading = CONNECTION, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070")]
     admin: Vec<AdminPort>,
     #[command(flatten)]
     call: AdminCallArgs,

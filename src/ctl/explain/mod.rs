@@ -21,7 +21,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::admin_call::{AdminCallArgs, AdminCallError};
-use super::admin_port::{AdminPort, parse_admin_port};
+use super::admin_port::AdminPort;
 use super::descriptor::DescriptorArg;
 
 /// Exit code if the service does not answer.
@@ -75,7 +75,7 @@ pub struct ExplainArgs {
     /// Explain the active rules of the service with this admin port: an address like http://127.0.0.1:6070, https://
     /// for TLS, or unix:/path/to/socket
     #[arg(
-        long, help_heading = CONNECTION, value_name = "ADDRESS", value_parser = parse_admin_port,
+        long, help_heading = CONNECTION, value_name = "ADDRESS",
         conflicts_with_all = ["rules", "config", "merge_domains"]
     )]
     pub admin: Option<AdminPort>,

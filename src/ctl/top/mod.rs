@@ -30,7 +30,7 @@ use self::feed::{News, Update, asked_once, follow};
 use self::screen::{Next, Screen};
 use self::view::{Contact, InstanceSeen, View};
 use super::admin_call::AdminCallArgs;
-use super::admin_port::{AdminPort, parse_admin_port};
+use super::admin_port::AdminPort;
 
 /// Exit code if an instance does not answer, but another one does.
 const SOME_SILENT: u8 = 1;
@@ -60,10 +60,7 @@ Examples:
 pub struct TopArgs {
     /// Admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket;
     /// repeatable
-    #[arg(
-        long, help_heading = CONNECTION,
-        value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port
-    )]
+    #[arg(long, help_heading = CONNECTION, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070")]
     admin: Vec<AdminPort>,
 
     #[command(flatten)]
