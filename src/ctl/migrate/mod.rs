@@ -29,8 +29,9 @@ const DIFFERENCES: &str = "docs/migrating.md#work-with-a-difference";
 /// Translate the environment of envoyproxy/ratelimit into a settings file.
 ///
 /// Reads its variables and those of ratelimitd from the environment, and the rules that they name: files, or an xDS
-/// server. Prints an equivalent settings file, with the differences as comments. Leaves out passwords. With --counters,
-/// copies the counters of the running windows from its Redis to a running ratelimitd with the same rules instead.
+/// server. Prints an equivalent settings file, and names the variables that differ. Leaves out passwords. With
+/// --counters, copies the counters of the running windows from its Redis to a running ratelimitd with the same rules
+/// instead.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Exit codes:
   0  valid environment and rules; all counters copied
