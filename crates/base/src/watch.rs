@@ -141,7 +141,7 @@ impl<F: FindFiles> Watched<F> {
             return self.wait_for_writer(state, now);
         }
         self.unsettled = None;
-        // A file that cannot be read, for example for lack of file descriptors, may be readable at the next check.
+        // If a file cannot be read, for example for lack of file descriptors, the next check may be able to.
         self.last_loaded = content.is_read(&state).then_some(state);
         self.content = content;
         loaded.map_or(Change::Unchanged, Change::Loaded)

@@ -266,8 +266,10 @@ impl Planned {
         let cost = if ask.refund { Cost::refund(hits) } else { Cost::take(hits) };
         let role = limit.role(denying);
         let mut charge = Charge { algorithm, cost, role, is_prepaid: limit.is_prepaid, ..limit.charge() };
-        if let (Some(reserve), Some(_), false) = (limit.limit.reserve, ask.hits, ask.refund) {
-            let reserve = i128::from(reserve).min(charge.algorithm.most());
+        // A limit of 0 denies a charge as well.
+        let most = charge.algorithm.most();
+        if let (Some(reserve), Some(_), false, 1..) = (limit.limit.reserve, ask.hits, ask.refund, most) {
+            let reserve = i128::from(reserve).min(most);
             match hits {
                 0 => charge.cost = Cost::take(reserve),
                 _ => {

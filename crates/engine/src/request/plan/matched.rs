@@ -157,7 +157,7 @@ impl Changing<'_, '_> {
         let mut rows = rows.unwrap_or_default();
         if self.descriptor.attached.is_some() {
             // A settle denies nothing, and a renewal belongs to an admitted request.
-            rows.leave_out_denials();
+            rows.leave_out_blocks();
         }
         let entry_tier = self.entry_tier(&matched.walk);
         if rows.is_empty() && entry_tier.is_none() {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::effect::{self, Changed, RowsOfLimit};
 use super::live::{LiveGroup, LiveRows};
 use super::network::{EXACT, address_of};
-use super::rows::{AnyRow, Effect, ExceptionRow, MatchedRow, Place, RowSource};
+use super::rows::{AnyRow, ExceptionRow, MatchedRow, Place, RowSource};
 use super::tier_table::{EVERY_DOMAIN, Space};
 use super::{Exceptions, RankedRow};
 use crate::limit::Limit;
@@ -226,10 +226,8 @@ impl<'x> MatchedRows<'x> {
         self.rows.is_empty()
     }
 
-    /// Drops rows that deny everything: blocks and limits of 0.
-    pub(crate) fn leave_out_denials(&mut self) {
-        let denies = |effect: &Effect| effect.block || effect.limit == Some(0);
-        self.rows.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if denies(&row.effect)));
+    pub(crate) fn leave_out_blocks(&mut self) {
+        self.rows.retain(|matched| !matches!(matched.row, AnyRow::Full(row) if row.effect.block));
     }
 
     /// Applies the exceptions to a limit. `path`: its rule's path below the domain; `entry_tier`: the tier that an

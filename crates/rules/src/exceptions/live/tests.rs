@@ -53,7 +53,7 @@ fn problems_have_the_place_of_the_row() {
             "rows[0]: 'until' must be a time with a UTC offset, such as 2026-12-01T00:00:00Z or \
              2026-12-01T01:00:00+01:00, or a duration such as 2h (--until, --for)",
         ),
-        (with(&json!({"block": true, "until": "2"})), "or a duration such as 2h (--until, --for)"),
+        (with(&json!({"block": true, "until": "2"})), "rows[0]: 'until' must be a time"),
         (with(&json!({"block": true, "until": "2026-11-26T13:46:40Z"})), "rows[0]: the end is in the past"),
         (with(&json!({"block": true, "until": "0s"})), "rows[0]: the end is in the past"),
         (with(&json!({"block": true, "value": long})), "rows[0]: 'value' is longer than 1024 bytes"),

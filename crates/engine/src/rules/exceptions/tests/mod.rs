@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::*;
 use crate::request::plan::matched::{Matching, Planning};
 use crate::{
-    Algorithm, Amount, Attached, Caller, Change, ChangedBy, Defaults, Descriptor, DomainSpec, Entry, HashKey,
-    Limit, LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Receipt, Request, RuleSet, RuleSpec,
-    Tier, Unfit, Unit, ValueHashing,
+    Algorithm, Amount, Caller, Change, ChangedBy, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
+    LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Request, RuleSet, RuleSpec, Tier, Unfit,
+    Unit, ValueHashing,
 };
 
 type Pairs<'p> = &'p [(&'p str, &'p str)];
@@ -309,20 +309,6 @@ fn a_row_that_blocks_denies_a_descriptor_without_a_rule_and_in_spite_of_its_mode
     assert_eq!(limits(&enforced, &[("shadow", "y")]), "7 shadow");
     let plan = Plan::new(&blocked, &request(vec![descriptor(&[("shadow", "x")])]), 0).expect("a plan");
     assert!(plan.charges.is_certainly_denied() && plan.charges.need_no_store());
-}
-
-#[test]
-fn a_settle_counts_on_the_limit_as_it_was_before_a_row_that_denies() {
-    let settle = Descriptor {
-        attached: Some(Box::new(Attached::Receipt(Ok(Receipt::new(7))))),
-        ..descriptor(&[("plain", "x")])
-    };
-    for effect in [block(), limit(0)] {
-        let rules = with(&rules(), [row("plain", "x", effect)]);
-        assert_eq!(limits_of(&rules, settle.clone(), 0), ["9"]);
-    }
-    let rules = with(&rules(), [row("plain", "x", limit(5))]);
-    assert_eq!(limits_of(&rules, settle, 0), ["5"]);
 }
 
 #[test]
