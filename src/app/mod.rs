@@ -276,8 +276,8 @@ impl Ports {
         Ok(ports)
     }
 
-    /// With `server.reuse_port`, the system lets two ports of this process share an address, and would deal their
-    /// connections out at random.
+    /// With `server.reuse_port`, the system lets two ports of this process share an address, and a connection then
+    /// reaches either of them.
     fn refuse_shared(&self) -> Result<(), AppError> {
         let ports = [
             ("server.grpc.address", Some(&self.grpc)),
@@ -300,8 +300,10 @@ impl Ports {
 
 /// `true` if a connection can arrive at both addresses.
 fn is_shared(one: SocketAddr, other: SocketAddr) -> bool {
-    let has_every_host = one.ip().is_unspecified() || other.ip().is_unspecified();
-    one.port() == other.port() && (has_every_host || one.ip() == other.ip())
+    // `[::]` is every IPv4 address as well.
+    let has_all =
+        |of: SocketAddr, also: SocketAddr| of.ip().is_unspecified() && (of.is_ipv6() || also.is_ipv4());
+    one.port() == other.port() && (one.ip() == other.ip() || has_all(one, other) || has_all(other, one))
 }
 
 /// Returns the ledger, whose directory is there.

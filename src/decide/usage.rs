@@ -125,12 +125,11 @@ impl LimitUsage {
             exceptions: steps.filter_map(AppliedException::of_step).collect(),
         }
     }
-}
 
-impl LimitUsage {
-    /// The usage while an exception denies everything: the counter stays as it is.
+    /// The usage while an exception denies everything: the counter stays as it is, and its times do not count.
     pub(super) fn denied(mut self) -> Self {
         (self.limit, self.numbers.remaining) = (Some(0), Some(0));
+        (self.times.refills_at, self.times.resets_at) = (None, None);
         self
     }
 }

@@ -247,7 +247,7 @@ impl ListedLimit<'_> {
         let mut is_denied = false;
         if *applied.limit.fingerprint != *parsed.fingerprint {
             // An exempt or blocked value does not use its counter, which may still hold units.
-            is_denied = !applied.limit.spec.unlimited;
+            is_denied = applied.limit.kernel_at(now_us).is_some_and(|kernel| !kernel.has_counter());
             applied.limit = Arc::clone(self.limit);
         }
         (*applied.limit.fingerprint == *parsed.fingerprint).then_some((applied, is_denied))

@@ -9,7 +9,8 @@ use super::draft::Draft;
 /// Range of `server.grpc.max_connection_age`.
 const AGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3_600));
 
-pub(super) fn translate(draft: &mut Draft) {
+/// `has_own_admin_address`: `server.admin.address` is set.
+pub(super) fn translate(draft: &mut Draft, has_own_admin_address: bool) {
     let ports = [
         ("server.http.address", "HOST", "PORT"),
         ("server.admin.address", "DEBUG_HOST", "DEBUG_PORT"),
@@ -21,7 +22,8 @@ pub(super) fn translate(draft: &mut Draft) {
         }
     }
     translate_socket(draft);
-    if !is_loopback(draft.text("DEBUG_HOST")) {
+    // An address of ratelimitd's own settings may be public.
+    if has_own_admin_address || !is_loopback(draft.text("DEBUG_HOST")) {
         draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
     }
     certificates::translate_port(draft);

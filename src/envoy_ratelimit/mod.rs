@@ -39,7 +39,8 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Adds the settings that the variables set to those that were written. Returns the variables with valid values.
 pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
-    let Draft { layer, set, problems, warnings, .. } = translate(&written.variables);
+    let Draft { layer, set, problems, warnings, .. } =
+        translate(&written.variables, written.get("server.admin.address").is_some());
     written.problems.extend(problems);
     written.warnings.extend(warnings);
     environment::add_layer(written, layer);
@@ -48,9 +49,9 @@ pub(crate) fn add_translated(written: &mut Written) -> Vec<&'static str> {
 
 /// Translates the variables. Unset ones have the defaults of `envoyproxy/ratelimit` if a different default would change
 /// which limits apply.
-fn translate(variables: &[(String, String)]) -> Draft {
+fn translate(variables: &[(String, String)], has_own_admin_address: bool) -> Draft {
     let mut draft = Draft::new(variables);
-    listeners::translate(&mut draft);
+    listeners::translate(&mut draft, has_own_admin_address);
     rule_source::translate(&mut draft);
     limits::translate(&mut draft);
     redis::translate(&mut draft);

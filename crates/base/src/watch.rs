@@ -41,6 +41,10 @@ pub enum Change<T> {
     Loaded(T),
 }
 
+/// If a file cannot be read, for example for lack of file descriptors, all are read again after this time, although
+/// none shows a change.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
 /// Which files belong together.
 pub trait FindFiles {
     /// What the search finds besides paths. If it changes, the files count as changed.
@@ -72,6 +76,8 @@ pub struct Watched<F: FindFiles> {
     /// The state last loaded. `None` at startup: a change within one tick of the file system's clock does not show in
     /// the state, so the first check compares contents.
     last_loaded: Option<FileStates<F::Notes>>,
+    /// When to read the files again because one could not be read.
+    retry_at: Option<Instant>,
     /// The content last loaded.
     content: ContentPrint<F::Notes>,
 }
@@ -117,7 +123,7 @@ impl<F: FindFiles> Watched<F> {
             let content = last_seen.read_content(files.max_file_bytes());
             (content, load(&files))
         });
-        (Self { files, last_seen, unsettled: None, last_loaded: None, content }, loaded)
+        (Self { files, last_seen, unsettled: None, last_loaded: None, retry_at: None, content }, loaded)
     }
 
     /// Checks the files at `now`, and loads them if they changed before the last check and not since. Drops the result
@@ -127,7 +133,7 @@ impl<F: FindFiles> Watched<F> {
         if state != self.last_seen {
             return self.wait_for_writer(state, now);
         }
-        if self.last_loaded.as_ref() == Some(&state) {
+        if self.last_loaded.as_ref() == Some(&state) && self.retry_at.is_none_or(|retry_at| now < retry_at) {
             self.unsettled = None;
             return Change::Unchanged;
         }
@@ -141,8 +147,8 @@ impl<F: FindFiles> Watched<F> {
             return self.wait_for_writer(state, now);
         }
         self.unsettled = None;
-        // If a file cannot be read, for example for lack of file descriptors, the next check may be able to.
-        self.last_loaded = content.is_read(&state).then_some(state);
+        self.retry_at = (!content.is_read(&state)).then(|| now + RETRY_AFTER);
+        self.last_loaded = Some(state);
         self.content = content;
         loaded.map_or(Change::Unchanged, Change::Loaded)
     }
@@ -347,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_not_be_read_is_loaded_as_soon_as_it_can() {
+    fn a_file_that_could_not_be_read_is_read_again_later() {
         let mut folder = Folder::new();
         folder.max_bytes.store(1, Ordering::Relaxed);
         folder.write("tls.key", "new");
@@ -355,6 +361,8 @@ mod tests {
         assert!(folder.check().is_some(), "with an error");
         assert_eq!((folder.check(), folder.check()), (None, None), "the same error");
         folder.max_bytes.store(100, Ordering::Relaxed);
+        assert_eq!(folder.check(), None, "it is not read at each check");
+        folder.now += RETRY_AFTER;
         assert_eq!(folder.check().expect("a change")[1], "new");
         assert_eq!((folder.check(), folder.check()), (None, None));
     }

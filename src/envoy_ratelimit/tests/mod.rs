@@ -298,6 +298,10 @@ fn the_debug_port_is_read_under_any_name_unless_it_is_of_this_host_only() {
         let is_read = loaded.settings.server.admin.access.read_by_any_host;
         assert_eq!(is_read.to_string(), expected, "{host:?}");
     }
+    let own = [("DEBUG_HOST", "127.0.0.1"), ("RATELIMITD__SERVER__ADMIN__ADDRESS", "0.0.0.0:6070")];
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let loaded = load_settings_with(None, own, Some("ratelimit")).expect("valid");
+    assert!(loaded.settings.server.admin.access.read_by_any_host, "the address in force is not DEBUG_HOST");
 }
 
 #[test]

@@ -82,14 +82,14 @@ const needToken = (why) => new Promise((go) => {
 const connect = async () => {
   for (let wait = 1; ; wait = Math.min(10, 2 * wait)) {
     let why = "no answer";
-    try { await follow(); } catch ({ status, message }) {
+    try { await follow(); if (isRead) why = ""; } catch ({ status, message }) {
       if (status === 401) { await needToken(message); wait = 0.5; continue; }
       if (status) why = message; else console.error(message);
     }
     if (isOver) why = "the process has stopped";
     if (isRead) wait = 1;
     for (let left = wait; left > 0 && !page.hidden; left--) {
-      live(`${why}: reconnecting in ${left} s`, "bad");
+      if (why) live(`${why}: reconnecting in ${left} s`, "bad");
       await new Promise((go) => setTimeout(go, 1000));
     }
     if (!page.hidden) continue;
