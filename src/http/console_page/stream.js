@@ -1,4 +1,4 @@
-// The service: requests (times in milliseconds), and the event stream. EventSource cannot send a token, so fetch reads the stream.
+// The service: requests (times in ms), and the event stream. EventSource cannot send a token, so fetch reads the stream.
 const QUIET = 6000, DEADLINE = 10000, SECONDS = 900;
 let token = "", connection = [], isOver, isRead, stream, enterToken;
 const checked = async (answer) => {
