@@ -17,9 +17,13 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// The first port of this process, and how many it has.
 fn ports_of_process() -> (u32, u32) {
     #[expect(clippy::disallowed_methods, reason = "set by the test runner")]
-    let slot = std::env::var("NEXTEST_TEST_GLOBAL_SLOT").ok();
-    let slot = slot.and_then(|slot| slot.parse::<u32>().ok());
-    slot.map_or((FIRST, COUNT), |slot| (FIRST + slot % SLOTS * (COUNT / SLOTS), COUNT / SLOTS))
+    let variable = |name| std::env::var(name).ok();
+    let slot = variable("NEXTEST_TEST_GLOBAL_SLOT");
+    let slot = slot.and_then(|slot| slot.parse::<u32>().ok()).map(|slot| slot % SLOTS);
+    // The run with another server, beside the usual one, has slots of its own: the last ones.
+    let is_beside = variable("RATELIMITD_TEST_REDIS").is_some();
+    let slot = slot.map(|slot| if is_beside { SLOTS - 1 - slot } else { slot });
+    slot.map_or((FIRST, COUNT), |slot| (FIRST + slot * (COUNT / SLOTS), COUNT / SLOTS))
 }
 
 /// A port on which no server listens, on any address. The next 300 calls in this process return others.
