@@ -1,5 +1,5 @@
-// The service: requests (times in ms), and the event stream. EventSource cannot send a token, so fetch reads the stream.
-const QUIET = 6000, DEADLINE = 10000, SECONDS = 900;
+// The service: requests (times in milliseconds), and the event stream. EventSource cannot send a token, so fetch reads the stream.
+const QUIET = 6e3, DEADLINE = 1e4, SECONDS = 900;
 let token = "", connection = [], isOver, isRead, stream, enterToken;
 const checked = async (answer) => {
   if (!answer.ok) throw Object.assign(new Error((await answer.text()).trim()), { status: answer.status });
@@ -90,7 +90,7 @@ const connect = async () => {
     if (isRead) wait = 1;
     for (let left = wait; left > 0 && !page.hidden; left--) {
       if (why) live(`${why}: reconnecting in ${left} s`, "bad");
-      await new Promise((go) => setTimeout(go, 1000));
+      await new Promise((go) => setTimeout(go, 1e3));
     }
     if (!page.hidden) continue;
     live("hidden", "wait");
