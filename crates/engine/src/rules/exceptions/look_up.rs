@@ -171,7 +171,8 @@ impl<'x> DomainLookUp<'x> {
     fn add_tiers(&self, matched: &mut MatchedRows<'x>, of_key: &KeyOfDomain, (entry, value): (usize, &str)) {
         for space in &of_key.spaces {
             if let Some(tier) = self.files.table.get(*space, value).and_then(|mark| self.files.tier(mark)) {
-                // Before the file's other rows: the loader adds a later row of the same value as one of these.
+                // Every other row of the file wins. If a tier follows one for the same value, the loader keeps it out
+                // of the table.
                 let place = Place { entry, precision: EXACT, file: tier.rank, row: 0 };
                 matched.rows.push(MatchedRow { place, row: AnyRow::Tier(tier) });
             }
