@@ -18,7 +18,7 @@ COPY . .
 RUN find . \( -name Cargo.toml -o -name Cargo.lock \) -exec install -D {} /manifests/{} \; \
     && cd /manifests \
     && for crate in . crates/* tests/stories; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done \
-    && mkdir src/ctl && echo 'fn main() {}' | tee build.rs src/ctl/main.rs >src/main.rs
+    && mkdir src/ctl && echo 'fn main() {}' | tee src/ctl/main.rs >src/main.rs
 
 FROM toolchain AS compiled
 # The dependencies, in a layer of their own: a change of our sources does not compile them again. Cargo compares times of

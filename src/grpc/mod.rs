@@ -21,10 +21,10 @@ mod worker_link;
 pub mod pb {
     //! Wire contract generated from `proto/`, one module per package.
 
-    include!(concat!(env!("OUT_DIR"), "/contract.rs"));
+    include!("../../proto/generated/contract/mod.rs");
 
     /// For reflection: an encoded `FileDescriptorSet`.
-    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contract.bin"));
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/generated/contract/descriptors.bin");
 }
 
 pub use worker::{BoxError, GrpcError, GrpcOptions, GrpcService, MakeContext, WorkerContext, serve};

@@ -120,7 +120,7 @@ pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
     })
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// `log.level`: one level for the process, or levels by module.
     pub level: Filter,

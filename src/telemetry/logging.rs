@@ -12,16 +12,16 @@ use strum::{EnumString, VariantNames};
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::NonBlocking;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::{Layer, Registry, fmt, registry};
 
 use super::envoy_ratelimit::EnvoyRatelimitLines;
 use super::log_queue::LogQueue;
 
 /// Lines to write: a level for the process, levels by module, or both, separated by commas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter(String);
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter(Targets);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
@@ -40,7 +40,7 @@ impl Filter {
     pub fn parse(text: &str) -> Option<Self> {
         let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
         let is_filter = text.split(',').all(|part| !part.is_empty() && is_directive(part));
-        (is_filter && EnvFilter::try_new(text).is_ok()).then(|| Self(text.to_owned()))
+        text.parse().ok().filter(|_| is_filter).map(Self)
     }
 }
 
@@ -50,28 +50,31 @@ impl Filter {
 /// If the process already has a subscriber.
 pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, SetGlobalDefaultError> {
     let queue = LogQueue::start(io::stderr());
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&filter.0))
+    let lines = fmt::layer()
         .with_ansi(io::stderr().is_terminal())
-        // The subscriber would print its errors with `eprintln!`, which panics if standard error cannot be written.
-        .log_internal_errors(false)
-        .with_writer(queue.lines.clone());
+        // The layer would print its errors with `eprintln!`, which panics if standard error cannot be written.
+        .log_internal_errors(false);
+    let records = queue.lines.clone();
     match format {
-        Format::Text => {
-            let records = queue.lines.clone();
-            let lines = lines.with_writer(move || TextRecords(records.clone()));
-            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
-        }
+        Format::Text => start(lines.with_writer(move || TextRecords(records.clone())), filter)?,
         Format::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
-            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
+            start(lines.with_writer(move || records.clone()), filter)?;
         }
         Format::EnvoyRatelimit => {
             let lines = lines.with_ansi(false).event_format(EnvoyRatelimitLines);
-            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
+            start(lines.with_writer(move || records.clone()), filter)?;
         }
     }
     Ok(queue)
+}
+
+fn start(
+    lines: impl Layer<Registry> + Send + Sync,
+    Filter(filter): &Filter,
+) -> Result<(), SetGlobalDefaultError> {
+    let subscriber = registry().with(lines).with(LibraryLines::default()).with(filter.clone());
+    tracing::subscriber::set_global_default(subscriber)
 }
 
 /// Writes records of the text format, which can contain strings from servers or clients.

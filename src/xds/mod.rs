@@ -16,7 +16,7 @@ mod subscription;
 
 /// Discovery service and resources generated from `proto/`, one module per package.
 mod pb {
-    include!(concat!(env!("OUT_DIR"), "/discovery/discovery.rs"));
+    include!("../../proto/generated/discovery/mod.rs");
 }
 
 pub use client::{ResourceSink, XdsClient};
