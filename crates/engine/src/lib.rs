@@ -20,7 +20,6 @@ pub use limit::key::{Entry, ShardBy, is_global_key, key_start, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use limit::pauses::{Feedback, PauseScope, PauseTarget, Penalty};
 pub use limit::period::{Period, Unit};
-pub use limit::role::Role;
 pub use limit::space_saving::{HeavyKey, SpaceSaving};
 pub use limit::spec::{
     Algorithm, Charging, FailurePolicy, Lease, LeaseObstacle, LimitError, LimitSpec, MAX_LIMIT, Refill,
@@ -32,7 +31,7 @@ pub use request::decision::level::Level;
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use request::hold::{Hold, LONGEST_HOLD};
 pub use request::pause::{PAUSE_KEY, Pause};
-pub use request::plan::charge::{Charge, Charges, ChargesPart};
+pub use request::plan::charge::{Charge, Charges, ChargesPart, Role};
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
 pub use request::plan::matched::{PlanError, PlannedAt};
 pub use request::plan::pauses::{PauseCause, PauseEvent, PausedValue};

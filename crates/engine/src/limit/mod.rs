@@ -11,7 +11,6 @@ pub(crate) mod key;
 pub(crate) mod parse_key;
 pub(crate) mod pauses;
 pub(crate) mod period;
-pub(crate) mod role;
 pub(crate) mod space_saving;
 pub(crate) mod spec;
 
@@ -24,7 +23,6 @@ use self::algorithm::{
 };
 use self::announce::OnOver;
 use self::key::GLOBAL;
-use self::role::Role;
 use self::spec::{Algorithm, Charging, LimitError, LimitSpec, MAX_LIMIT, Refill, Scope, Tier};
 
 /// Position of a limit in its [`RuleSet`](crate::RuleSet), dense from 0: an index for per-limit tables.
@@ -174,17 +172,6 @@ impl Limit {
     /// counter.
     pub fn has_counter(&self) -> bool {
         matches!(self.quantity, Quantity::Limited(kernel) if kernel.has_counter())
-    }
-
-    /// Role of a charge to this limit; `denying` is the role that a limit able to deny would get.
-    pub(crate) fn role(&self, denying: Role) -> Role {
-        match self.spec.on_over {
-            // A blocking exception denies whatever the mode of the rule.
-            _ if self.blocked => Role::Enforce,
-            _ if self.shadow || self.spec.unlimited => Role::Shadow,
-            OnOver::Deny => denying,
-            OnOver::Announce => Role::Announced,
-        }
     }
 
     /// Moves the tiers to the limit's position and counter: the last step of compiling it.

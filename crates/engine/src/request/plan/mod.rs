@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::charge::{Charge, Charges};
+use self::charge::{Charge, Charges, Role};
 use self::matched::{Match, Matches, Matching, PlanError, PlannedAt, Planning};
 use self::pauses::{PauseEvent, Report};
 use self::reserve::{ReserveKind, reserved};
 use self::settle::{Returned, Settles, write_settled_key};
 use crate::limit::algorithm::{Kernel, Pacing, Verdict};
+use crate::limit::announce::OnOver;
 use crate::limit::cost::Cost;
 use crate::limit::key::{KeyContext, KeyPart, write_key};
-use crate::limit::role::Role;
 use crate::limit::spec::{Algorithm, Charging};
 use crate::limit::{Limit, LimitId};
 use crate::request::{Attached, Descriptor, Request};
@@ -259,7 +259,7 @@ impl Plan {
                 kernel,
                 cost,
                 charging,
-                role: limit.role(context.role),
+                role: role(limit, context.role),
                 on_store_failure: limit.spec.on_store_failure,
             };
             let (charge, reserve) = match limit.spec.reserve {
@@ -465,6 +465,17 @@ fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: 
         Kernel::FixedWindow(_) | Kernel::CalendarWindow(_) => Cost::DEBT_PEEK,
         Kernel::Blocked(_) => Cost::refund(0),
         _ => cost,
+    }
+}
+
+/// Role of a charge to the limit; `denying` is the role that a limit able to deny would get.
+fn role(limit: &Limit, denying: Role) -> Role {
+    match limit.spec.on_over {
+        // A blocking exception denies whatever the mode of the rule.
+        _ if limit.blocked => Role::Enforce,
+        _ if limit.shadow || limit.spec.unlimited => Role::Shadow,
+        OnOver::Deny => denying,
+        OnOver::Announce => Role::Announced,
     }
 }
 

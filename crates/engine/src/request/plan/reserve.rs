@@ -7,10 +7,9 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::limit::cost::Cost;
-use crate::limit::role::Role;
 use crate::limit::spec::Charging;
 use crate::request::Descriptor;
-use crate::request::plan::charge::Charge;
+use crate::request::plan::charge::{Charge, Role};
 
 /// How a descriptor uses a limit with `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]

@@ -7,9 +7,8 @@
 use crate::limit::Limit;
 use crate::limit::algorithm::Kernel;
 use crate::limit::cost::Cost;
-use crate::limit::role::Role;
 use crate::limit::spec::Charging;
-use crate::request::plan::charge::{Charge, Charges};
+use crate::request::plan::charge::{Charge, Charges, Role};
 use crate::request::receipt::{Receipt, ReceiptItem, UnreadableReceipt};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
+use strum::EnumCount;
 
 use crate::limit::LimitId;
 use crate::limit::algorithm::{Attempt, CounterReading, Kernel, Verdict};
 use crate::limit::cost::{Cost, Grant};
-use crate::limit::role::Role;
 use crate::limit::spec::{Charging, FailurePolicy};
 use crate::request::Caller;
 
@@ -61,6 +61,39 @@ impl Charge {
     pub fn never_fits(&self) -> bool {
         // An unused counter has the most room, and the same room at any time.
         self.kernel.verdict(None, Attempt { now_us: 0, cost: self.cost }) == Verdict::Over
+    }
+}
+
+/// What a denial of the charge means for its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount)]
+pub enum Role {
+    Enforce,
+    /// Denies nothing: counted and reported only (`shadow_mode`).
+    Shadow,
+    /// Denies nothing: a quota rule that cannot change the answer.
+    IdleQuota,
+    /// Denies nothing: the answer says if it is over (`on_over: announce`).
+    Announced,
+    /// Denies nothing: books the cost of a request that was admitted earlier (`reserve`).
+    Booked,
+    /// Denies the request only if every quota group has a denial. Groups count from 0.
+    Quota(u16),
+    /// Denies nothing, and the store decides it separately ([`Charges::parts`]): the difference
+    /// between an estimate and the real cost.
+    Settle,
+}
+
+impl Role {
+    /// For tests that pick from all roles.
+    pub const KINDS: usize = Self::COUNT;
+
+    /// `true` if the charge denies nothing, whatever the request's other charges say. The status of its descriptor is
+    /// OK.
+    pub fn never_denies(self) -> bool {
+        match self {
+            Self::Shadow | Self::Announced | Self::Booked | Self::Settle => true,
+            Self::Enforce | Self::IdleQuota | Self::Quota(_) => false,
+        }
     }
 }
 
