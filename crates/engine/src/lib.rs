@@ -12,10 +12,9 @@ mod rules;
 pub use limit::algorithm;
 pub use request::wire;
 
-pub use limit::algorithm::{LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
+pub use limit::algorithm::{Cost, Grant, LONGEST_REFILL_US, Pacing, Report, RetryAfter, Verdict};
 pub use limit::announce::{Announced, OnOver, Share, Shares};
 pub use limit::calendar::{Calendar, CalendarError};
-pub use limit::cost::{Cost, Grant};
 pub use limit::key::{Entry, ShardBy, is_global_key, key_start, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use limit::pauses::{Feedback, PauseScope, PauseTarget, Penalty};

@@ -6,7 +6,6 @@
 pub mod algorithm;
 pub(crate) mod announce;
 pub(crate) mod calendar;
-pub(crate) mod cost;
 pub(crate) mod key;
 pub(crate) mod parse_key;
 pub(crate) mod pauses;

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use super::plan::charge::{Charge, Charges, Role};
 use super::receipt::{Base36, Receipt, base36};
-use crate::limit::algorithm::{Gcra, Kernel, Pacing};
-use crate::limit::cost::Cost;
+use crate::limit::algorithm::{Cost, Gcra, Kernel, Pacing};
 use crate::limit::spec::{Charging, FailurePolicy};
 
 /// The version, which is the first field.

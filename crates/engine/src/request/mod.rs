@@ -12,7 +12,7 @@ pub mod wire;
 
 use self::pause::{PAUSE_KEY, Pause};
 use self::receipt::{RECEIPT_KEY, RENEW_KEY, Receipt, UnreadableReceipt};
-use crate::limit::cost::Cost;
+use crate::limit::algorithm::Cost;
 use crate::limit::key::Entry;
 use crate::limit::period::Period;
 

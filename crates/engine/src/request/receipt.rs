@@ -11,7 +11,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::limit::cost::Grant;
+use crate::limit::algorithm::Grant;
 
 /// The key of the entry that returns a receipt: the last entry of a descriptor. Rules cannot match it.
 pub const RECEIPT_KEY: &str = "ratelimitd_receipt";

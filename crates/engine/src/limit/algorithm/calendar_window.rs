@@ -1,9 +1,8 @@
 //! Counts units per day, week, month or year of a time zone. The kernel gets window boundaries as numbers;
 //! [`Calendar`](crate::Calendar) chooses them.
 
+use super::attempt::{Attempt, Cost, MAX_UNITS, Report, Verdict};
 use super::fixed_window::window_report;
-use super::report::{Attempt, Report, Verdict};
-use crate::limit::cost::{Cost, MAX_UNITS};
 
 /// `limit` units per window. The planning process supplies the three boundaries around its own time, with the nearest
 /// in the middle; the store picks the window that contains the store's time. The two clocks may therefore differ by

@@ -1,8 +1,7 @@
 //! Fixed window: counts units per epoch-aligned window. An interval that touches m windows admits at most m times the
 //! limit.
 
-use super::report::{Attempt, Report, RetryAfter, Verdict};
-use crate::limit::cost::{Cost, MAX_UNITS};
+use super::attempt::{Attempt, Cost, MAX_UNITS, Report, RetryAfter, Verdict};
 
 /// `limit` units per window of `window_us`, aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

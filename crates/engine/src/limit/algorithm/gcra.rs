@@ -6,9 +6,8 @@
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use super::attempt::{Attempt, CounterView, Grant, Report, Verdict, max_recorded};
 use super::undo::Undo;
-use crate::limit::cost::Grant;
 
 /// Longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
 pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;

@@ -1,9 +1,8 @@
 //! Token bucket that refills once per interval. An interval of length d admits at most `capacity + refill * ceil(d /
 //! interval)` units.
 
-use super::report::{Attempt, CounterView, Report, Verdict};
+use super::attempt::{Attempt, Cost, CounterView, Report, Verdict};
 use super::undo::Undo;
-use crate::limit::cost::Cost;
 
 /// `refill` whole tokens every `interval_us`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //!
 //! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
 
-use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
+use super::attempt::{Attempt, CounterView, Report, Verdict, max_recorded};
 use super::undo::{UNDO_SEARCH, Undo};
 use std::collections::VecDeque;
 

@@ -1,8 +1,7 @@
 //! Sliding-window counter: weights the previous window's count by the share of it that the sliding window still covers.
 //! An interval that ends `e` into a window of length `P` admits at most `limit + floor(limit * e / P)` units.
 
-use super::report::{Attempt, CounterView, Report, Verdict, apply_clamped};
-use crate::limit::cost::Cost;
+use super::attempt::{Attempt, Cost, CounterView, Report, Verdict, apply_clamped};
 
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

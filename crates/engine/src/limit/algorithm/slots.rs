@@ -3,7 +3,7 @@
 //! Each slot is identified, so a repeated request needs one slot, and a release frees at most its own. Since a release
 //! can come at any time, the reported waits are upper bounds.
 
-use super::report::{Attempt, Report, RetryAfter, Verdict};
+use super::attempt::{Attempt, Report, RetryAfter, Verdict};
 
 /// Most slots of a limit.
 pub const MAX_SLOTS: u64 = 10_000;

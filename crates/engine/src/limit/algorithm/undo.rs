@@ -3,8 +3,7 @@
 //! Settling undoes the excess of an estimate; a cluster request over several slots undoes its charges if it is denied.
 //! A grant is identified by an id read from the counter after it. The Redis scripts do the same in mode UNDO.
 
-use super::report::Attempt;
-use crate::limit::cost::Grant;
+use super::attempt::{Attempt, Grant};
 
 /// To undo a grant, a sliding log rewrites the entries after it. If there are this many or more, it does not, and the
 /// units stay recorded.

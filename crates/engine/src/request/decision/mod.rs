@@ -8,9 +8,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strum::IntoStaticStr;
 
-use crate::limit::algorithm::{Attempt, Kernel, RetryAfter, Verdict};
+use crate::limit::algorithm::{Attempt, Cost, Grant, Kernel, RetryAfter, Verdict};
 use crate::limit::announce::Announced;
-use crate::limit::cost::{Cost, Grant};
 use crate::limit::{Limit, Quantity};
 use crate::request::Request;
 use crate::request::plan::charge::{Charge, Charges, Role};

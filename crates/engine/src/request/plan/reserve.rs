@@ -6,7 +6,7 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::limit::cost::Cost;
+use crate::limit::algorithm::Cost;
 use crate::limit::spec::Charging;
 use crate::request::Descriptor;
 use crate::request::plan::charge::{Charge, Role};

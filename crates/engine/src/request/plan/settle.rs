@@ -5,8 +5,7 @@
 //! full. With concurrency a settle releases the slot in the receipt, whatever the real cost.
 
 use crate::limit::Limit;
-use crate::limit::algorithm::Kernel;
-use crate::limit::cost::Cost;
+use crate::limit::algorithm::{Cost, Kernel};
 use crate::limit::spec::Charging;
 use crate::request::plan::charge::{Charge, Charges, Role};
 use crate::request::receipt::{Receipt, ReceiptItem, UnreadableReceipt};

@@ -10,17 +10,16 @@ use std::num::NonZeroU32;
 
 use strum::EnumCount;
 
+use super::attempt::{Attempt, Cost, Grant, MAX_UNITS, Report, RetryAfter, Verdict, max_recorded};
 use super::calendar_window::CalendarWindow;
 use super::fixed_window::{Blocked, FixedWindow};
 use super::gcra::{Gcra, Tat};
 use super::interval_bucket::{IntervalBucket, TokenState};
-use super::report::{Attempt, Report, RetryAfter, Verdict, max_recorded};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::slots::Slots;
 use super::state::{CounterReading, State};
 use super::undo::Undo;
-use crate::limit::cost::{Cost, Grant, MAX_UNITS};
 
 /// Reports a counter that another kernel wrote as blocked. Fingerprints in the keys keep such counters apart, so no
 /// request reads one.

@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 use strum::EnumCount;
 
 use crate::limit::LimitId;
-use crate::limit::algorithm::{Attempt, CounterReading, Kernel, Verdict};
-use crate::limit::cost::{Cost, Grant};
+use crate::limit::algorithm::{Attempt, Cost, CounterReading, Grant, Kernel, Verdict};
 use crate::limit::spec::{Charging, FailurePolicy};
 use crate::request::Caller;
 
