@@ -30,7 +30,9 @@ pub use request::decision::level::Level;
 pub use request::decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use request::hold::{Hold, LONGEST_HOLD};
 pub use request::pause::{PAUSE_KEY, Pause};
-pub use request::plan::charge::{Charge, Charges, ChargesPart, Role};
+pub use request::plan::charge::{
+    Charge, Charges, ChargesPart, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role,
+};
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
 pub use request::plan::matched::{PlanError, PlannedAt};
 pub use request::plan::pauses::{PauseCause, PauseEvent, PausedValue};
@@ -39,8 +41,7 @@ pub use request::plan::settle::{Settle, SettleResult};
 pub use request::plan::{ChargedLimit, Plan};
 pub use request::receipt::{RECEIPT_KEY, RENEW_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::store::{
-    CounterSnapshot, DecidedBy, KeyPage, Listing, NoConnection, Outcome, Outcomes, PartialOutcomes,
-    Reservation, Reset, SHOWN_SLOTS, Store, StoreError,
+    KeyPage, Listing, NoConnection, PartialOutcomes, Reservation, Reset, SHOWN_SLOTS, Store, StoreError,
 };
 pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};

@@ -1,18 +1,15 @@
 //! The trait that stores implement, and its contract.
 //!
 //! A store keeps one counter per key and decides with each charge's [`Kernel`](crate::algorithm::Kernel). The Redis
-//! store decides in Lua with the same answers: it builds a [`CounterReading`] from each counter's raw numbers and
-//! reports it with [`Kernel::report`](crate::algorithm::Kernel::report).
+//! store decides in Lua with the same answers: it builds a [`CounterReading`](crate::algorithm::CounterReading) from
+//! each counter's raw numbers and reports it with [`Kernel::report`](crate::algorithm::Kernel::report).
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::limit::algorithm::{CounterReading, Report, Verdict};
-use crate::limit::spec::FailurePolicy;
-use crate::request::plan::charge::{Charge, Charges, ChargesPart};
+use crate::limit::algorithm::Verdict;
+use crate::request::plan::charge::{Charge, Charges, Outcome, Outcomes};
 
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
@@ -30,7 +27,7 @@ pub trait Store: Send + Sync {
     ///   denied request. In that case no limit is exceeded, but a request decided in between may be denied.
     /// * Settles: a charge with [`Role::Settle`](crate::Role::Settle) comes alone, see [`Charges::parts`].
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
-    ///   this charge ([`CounterSnapshot`]).
+    ///   this charge ([`CounterSnapshot`](crate::CounterSnapshot)).
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](crate::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
@@ -45,83 +42,6 @@ pub trait Store: Send + Sync {
 impl<S: Store> Store for Arc<S> {
     fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send {
         self.as_ref().decide(charges)
-    }
-}
-
-/// What made a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecidedBy {
-    /// The store, from this counter.
-    Store(CounterSnapshot),
-    /// A denial by the store, repeated with the counter as currently known.
-    DenyCache(CounterSnapshot),
-    /// Units that this process borrowed from the store: the counter as currently known, without the units that the
-    /// process still holds.
-    Lease(CounterSnapshot),
-    /// The limit's failure policy, because the store could not decide.
-    Policy(FailurePolicy),
-}
-
-impl DecidedBy {
-    /// The counter, as exactly as it is known; `None` if a failure policy decided.
-    pub fn snapshot(self) -> Option<CounterSnapshot> {
-        match self {
-            Self::Store(snapshot) | Self::DenyCache(snapshot) | Self::Lease(snapshot) => Some(snapshot),
-            Self::Policy(_) => None,
-        }
-    }
-}
-
-/// A counter after a decision, and the time of the decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CounterSnapshot {
-    /// The store's time, microseconds since the epoch.
-    pub now_us: u64,
-    pub reading: CounterReading,
-}
-
-/// The store's answer for one charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    pub verdict: Verdict,
-    /// The numbers after the decision.
-    pub report: Report,
-    pub decided_by: DecidedBy,
-}
-
-/// In the order of the request's charges.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Outcomes {
-    pub by_charge: SmallVec<[Outcome; 2]>,
-}
-
-impl Outcomes {
-    pub fn is_over(&self, index: usize) -> bool {
-        self.by_charge[index].verdict == Verdict::Over
-    }
-
-    /// Combines the outcomes of a request that was decided part by part; each part of [`Charges::parts`] once.
-    pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
-        let indexed = |(part, outcomes): (&'p ChargesPart, Self)| part.indices.iter().zip(outcomes.by_charge);
-        let mut all: Vec<(&usize, Outcome)> = decided.flat_map(indexed).collect();
-        all.sort_by_key(|&(index, _)| index);
-        all.into_iter().map(|(_, outcome)| outcome).collect()
-    }
-
-    /// For a store that decides in one call: decides all charges together, or the parts one by one if there are
-    /// settles.
-    pub fn decided_in_parts(charges: &Charges, mut decide: impl FnMut(&Charges) -> Self) -> Self {
-        if !charges.has_settles() {
-            return decide(charges);
-        }
-        let parts = charges.parts();
-        Self::of_parts(parts.iter().map(|part| (part, decide(&part.charges))))
-    }
-}
-
-impl FromIterator<Outcome> for Outcomes {
-    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
-        Self { by_charge: outcomes.into_iter().collect() }
     }
 }
 

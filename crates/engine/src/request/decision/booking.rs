@@ -9,10 +9,9 @@ use crate::limit::Limit;
 use crate::limit::algorithm::Verdict;
 use crate::limit::announce::OnOver;
 use crate::request::plan::ChargedLimit;
-use crate::request::plan::charge::{Charge, Role};
+use crate::request::plan::charge::{Charge, DecidedBy, Outcome, Role};
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::SettleResult;
-use crate::request::store::{DecidedBy, Outcome};
 
 /// Sums of requests and units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::Decision;
 use crate::request::plan::ChargedLimit;
-use crate::request::store::{CounterSnapshot, DecidedBy, Outcome};
+use crate::request::plan::charge::{CounterSnapshot, DecidedBy, Outcome};
 
 /// How full a counter is, if a share of `notify` is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,12 @@ use crate::limit::algorithm::{Attempt, Cost, Grant, Kernel, RetryAfter, Verdict}
 use crate::limit::announce::Announced;
 use crate::limit::{Limit, Quantity};
 use crate::request::Request;
-use crate::request::plan::charge::{Charge, Charges, Role};
+use crate::request::plan::charge::{Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role};
 use crate::request::plan::pauses::{PauseCause, PauseEvent, paused_value};
 use crate::request::plan::reserve::ReserveKind;
 use crate::request::plan::settle::{Settle, SettleResult};
 use crate::request::plan::{ChargedLimit, Plan, Planned};
 use crate::request::receipt::Receipt;
-use crate::request::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 use crate::rules::exceptions::derivation::Derivation;
 use crate::rules::rule_set::Rule;
 

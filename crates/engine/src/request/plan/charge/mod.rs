@@ -1,4 +1,4 @@
-//! The input of a store: the costs of one request, each against one counter.
+//! Input and output of a store: the costs of one request, each against one counter, and the outcome of each.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use strum::EnumCount;
 
 use crate::limit::LimitId;
-use crate::limit::algorithm::{Attempt, Cost, CounterReading, Grant, Kernel, Verdict};
+use crate::limit::algorithm::{Attempt, Cost, CounterReading, Grant, Kernel, Report, Verdict};
 use crate::limit::spec::{Charging, FailurePolicy};
 use crate::request::Caller;
 
@@ -428,5 +428,82 @@ impl Charges {
 
     fn only(&self, indices: &[usize]) -> Self {
         self.filter_map(|index, charge| indices.contains(&index).then(|| charge.clone()))
+    }
+}
+
+/// What made a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The store, from this counter.
+    Store(CounterSnapshot),
+    /// A denial by the store, repeated with the counter as currently known.
+    DenyCache(CounterSnapshot),
+    /// Units that this process borrowed from the store: the counter as currently known, without the units that the
+    /// process still holds.
+    Lease(CounterSnapshot),
+    /// The limit's failure policy, because the store could not decide.
+    Policy(FailurePolicy),
+}
+
+impl DecidedBy {
+    /// The counter, as exactly as it is known; `None` if a failure policy decided.
+    pub fn snapshot(self) -> Option<CounterSnapshot> {
+        match self {
+            Self::Store(snapshot) | Self::DenyCache(snapshot) | Self::Lease(snapshot) => Some(snapshot),
+            Self::Policy(_) => None,
+        }
+    }
+}
+
+/// A counter after a decision, and the time of the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterSnapshot {
+    /// The store's time, microseconds since the epoch.
+    pub now_us: u64,
+    pub reading: CounterReading,
+}
+
+/// The store's answer for one charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// The numbers after the decision.
+    pub report: Report,
+    pub decided_by: DecidedBy,
+}
+
+/// In the order of the request's charges.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Outcomes {
+    pub by_charge: SmallVec<[Outcome; 2]>,
+}
+
+impl Outcomes {
+    pub fn is_over(&self, index: usize) -> bool {
+        self.by_charge[index].verdict == Verdict::Over
+    }
+
+    /// Combines the outcomes of a request that was decided part by part; each part of [`Charges::parts`] once.
+    pub fn of_parts<'p>(decided: impl Iterator<Item = (&'p ChargesPart, Self)>) -> Self {
+        let indexed = |(part, outcomes): (&'p ChargesPart, Self)| part.indices.iter().zip(outcomes.by_charge);
+        let mut all: Vec<(&usize, Outcome)> = decided.flat_map(indexed).collect();
+        all.sort_by_key(|&(index, _)| index);
+        all.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// For a store that decides in one call: decides all charges together, or the parts one by one if there are
+    /// settles.
+    pub fn decided_in_parts(charges: &Charges, mut decide: impl FnMut(&Charges) -> Self) -> Self {
+        if !charges.has_settles() {
+            return decide(charges);
+        }
+        let parts = charges.parts();
+        Self::of_parts(parts.iter().map(|part| (part, decide(&part.charges))))
+    }
+}
+
+impl FromIterator<Outcome> for Outcomes {
+    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
+        Self { by_charge: outcomes.into_iter().collect() }
     }
 }
