@@ -42,7 +42,7 @@ pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> 
 }
 
 /// Null is an empty list.
-pub(super) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
+pub(crate) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
     let entries: Vec<EntryJson> = objects(from)?;
     Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
 }
@@ -57,7 +57,7 @@ pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Resul
 }
 
 /// Null is `None`.
-pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
     let object: Option<Object<T>> = Option::deserialize(from)?;
@@ -91,7 +91,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 
 /// Reads an `envoy.type.v3.RateLimitUnit` by name or number; null is 0. Undefined numbers pass: validation reports
 /// them, as for gRPC.
-pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+pub(crate) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     let UnitJson(unit) = default_if_null(from)?;
     Ok(unit)
 }
