@@ -34,11 +34,10 @@ pub use request::plan::charge::{
     Charge, Charges, ChargesPart, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role,
 };
 pub use request::plan::explanation::{ExplainedDescriptor, ExplainedLimit, Explanation, LimitUse};
-pub use request::plan::matched::{PlanError, PlannedAt};
 pub use request::plan::pauses::{PauseCause, PauseEvent, PausedValue};
 pub use request::plan::reserve::ReserveKind;
 pub use request::plan::settle::{Settle, SettleResult};
-pub use request::plan::{ChargedLimit, Plan};
+pub use request::plan::{ChargedLimit, Plan, PlanError, PlannedAt};
 pub use request::receipt::{RECEIPT_KEY, RENEW_KEY, Receipt, ReceiptItem, UnreadableReceipt};
 pub use request::store::{
     KeyPage, Listing, NoConnection, PartialOutcomes, Reservation, Reset, SHOWN_SLOTS, Store, StoreError,

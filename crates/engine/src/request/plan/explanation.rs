@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use super::matched::{Match, PlanError, PlannedAt, Planning};
-use super::{Plan, PlannedUse, Replacements};
+use super::{Match, Plan, PlanError, PlannedAt, PlannedUse, Planning, Replacements};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rules::exceptions::derivation::Derivation;

@@ -1,8 +1,8 @@
 //! Plans a request: matches each descriptor, drops replaced limits, and writes the counter keys that the store needs.
 
+pub(crate) mod changed;
 pub(crate) mod charge;
 pub(crate) mod explanation;
-pub(crate) mod matched;
 pub(crate) mod pauses;
 pub(crate) mod reserve;
 pub(crate) mod settle;
@@ -11,19 +11,19 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use self::changed::Changing;
 use self::charge::{Charge, Charges, Role};
-use self::matched::{Match, Matches, Matching, PlanError, PlannedAt, Planning};
 use self::pauses::{PauseEvent, Report};
 use self::reserve::{ReserveKind, reserved};
 use self::settle::{Returned, Settles, write_settled_key};
 use crate::limit::algorithm::{Cost, Kernel, Pacing, Verdict};
 use crate::limit::announce::OnOver;
 use crate::limit::key::{KeyContext, KeyPart, write_key};
-use crate::limit::spec::{Algorithm, Charging};
+use crate::limit::spec::{Algorithm, Charging, LimitError};
 use crate::limit::{Limit, LimitId};
-use crate::request::{Attached, Descriptor, Request};
+use crate::request::{Attached, Descriptor, LimitOverride, Request};
 use crate::rules::exceptions::derivation::Derivation;
-use crate::rules::rule_set::{DomainRules, Rule, RuleSet};
+use crate::rules::rule_set::{DomainRules, Rule, RuleSet, Walk};
 use crate::rules::secret::HiddenValues;
 
 #[cfg(test)]
@@ -359,6 +359,133 @@ impl Plan {
                 Planned::Nothing | Planned::Unlimited(_) | Planned::Paused(..) => &[],
             })
             .map(|planned| planned.limit.as_ref())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// An override is out of range.
+    #[error("descriptor {index}: {cause}")]
+    Override {
+        /// Of the descriptor, from 0.
+        index: usize,
+        cause: LimitError,
+    },
+}
+
+/// When a request is planned, and the id for its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedAt {
+    /// Microseconds since the epoch.
+    pub now_us: u64,
+    /// Identifies the request's slots: random and below 2^53. Matters only with concurrency.
+    pub slot_id: u64,
+}
+
+/// For a plan without slots, or without a decision.
+impl From<u64> for PlannedAt {
+    fn from(now_us: u64) -> Self {
+        Self { now_us, slot_id: 0 }
+    }
+}
+
+/// A request to plan, with the rules of its domain.
+#[derive(Clone, Copy)]
+pub(crate) struct Planning<'r, 'q> {
+    pub(crate) rules: &'r RuleSet,
+    pub(crate) domain: &'r DomainRules,
+    pub(crate) request: &'q Request,
+    pub(crate) at: PlannedAt,
+}
+
+pub(crate) struct Match<'r> {
+    pub(crate) rule: Option<&'r Arc<Rule>>,
+    limits: Limits<'r>,
+    pub(crate) walk: Walk<'r>,
+}
+
+enum Limits<'r> {
+    OfRule(&'r [Arc<Limit>]),
+    /// Instead of the rule's limits: an override, or limits that exceptions or tiers changed.
+    Own(SmallVec<[Arc<Limit>; 2]>),
+}
+
+impl Match<'_> {
+    pub(crate) fn limits(&self) -> &[Arc<Limit>] {
+        match &self.limits {
+            Limits::OfRule(limits) => limits,
+            Limits::Own(limits) => limits,
+        }
+    }
+
+    pub(crate) fn is_quota(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.quota)
+    }
+}
+
+/// In descriptor order.
+pub(crate) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
+
+/// Matches a `key_value` string of up to this many bytes without a second allocation. Most are shorter.
+const MATCH_TEXT_CAPACITY: usize = 64;
+
+pub(crate) struct Matching<'r, 'q> {
+    pub(crate) planning: &'q Planning<'r, 'q>,
+    pub(crate) hidden: &'q HiddenValues,
+}
+
+impl<'r> Matching<'r, '_> {
+    /// Returns the limits of each descriptor. Appends changes by exceptions and tiers to `derivations`.
+    ///
+    /// # Errors
+    /// [`PlanError`] if an override is out of range.
+    pub(crate) fn matches(&self, derivations: &mut Vec<Derivation>) -> Result<Matches<'r>, PlanError> {
+        let Planning { rules, domain, request, at } = *self.planning;
+        let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
+        let mut matches = SmallVec::with_capacity(request.descriptors.len());
+        let exceptions = rules.exceptions_of(domain);
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let override_limit =
+                self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
+            let mut matched = match override_limit {
+                Some(limit) => {
+                    let limits = Limits::Own(SmallVec::from_iter([limit]));
+                    Match { rule: None, limits, walk: Walk::default() }
+                }
+                None => {
+                    let walk = domain.walk(&descriptor.entries, &mut scratch);
+                    let rule = walk.end.and_then(|node| node.rule.as_ref());
+                    Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
+                }
+            };
+            if descriptor.pause().is_some() {
+                matched.limits = Limits::OfRule(&[]);
+            } else if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
+                let (hidden, now_us) = (self.hidden, at.now_us);
+                let changing = Changing { rules, domain, hidden, exceptions, descriptor, index, now_us };
+                let changed = changing.change(matched.rule, matched.limits(), &matched.walk, derivations);
+                if let Some(limits) = changed {
+                    matched.limits = Limits::Own(limits);
+                }
+            }
+            matches.push(matched);
+        }
+        Ok(matches)
+    }
+
+    /// The descriptor's override as a limit. It never shares a counter with a rule's limit.
+    fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
+        let Some(LimitOverride { requests_per_unit, period }) = descriptor.limit else {
+            return Ok(None);
+        };
+        let rules = self.planning.rules;
+        let mut spec = rules.defaults().limit(requests_per_unit.into(), period);
+        if spec.is_epoch_month() {
+            spec.calendar.clone_from(&rules.compiled.month_calendar);
+        }
+        let mut limit = Limit::new(spec)?.placed(rules.compiled.next_limit_id(), "override");
+        limit.fingerprint = format!("o:{}", limit.fingerprint).into();
+        Ok(Some(Arc::new(limit)))
     }
 }
 

@@ -9,7 +9,7 @@ mod model;
 use std::sync::Arc;
 
 use super::*;
-use crate::request::plan::matched::{Matching, Planning};
+use crate::request::plan::{Matching, Planning};
 use crate::{
     Algorithm, Amount, Caller, Change, ChangedBy, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
     LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Request, RuleSet, RuleSpec, Tier, Unfit,
