@@ -18,9 +18,9 @@ help: ## list the make targets
 doctor: ## list the programs that the make targets need, and how to install the missing ones
 	@scripts/doctor
 
-run: toolchain ## build the service, optimized, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
+run: toolchain ## build the service quickly, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
 	RATELIMITD__SERVER__GRPC__ADDRESS=$(LISTEN):8081 RATELIMITD__SERVER__HTTP__ADDRESS=$(LISTEN):8080 \
-	$(CARGO) run --release --locked --no-default-features --bin ratelimitd -- serve --config config/ratelimitd.yaml
+	$(CARGO) run --profile quick --locked --no-default-features --bin ratelimitd -- serve --config config/ratelimitd.yaml
 
 test: doctor tools ## install the missing test tools, run every test, print a closing count
 	@scripts/run-tests
