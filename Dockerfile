@@ -17,7 +17,7 @@ FROM toolchain AS manifests
 COPY . .
 RUN find . \( -name Cargo.toml -o -name Cargo.lock \) -exec install -D {} /manifests/{} \; \
     && cd /manifests \
-    && for crate in . crates/* tests/stories; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done \
+    && for crate in . crates/* tests/contract tests/stories; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done \
     && mkdir src/ctl && echo 'fn main() {}' | tee src/ctl/main.rs >src/main.rs
 
 FROM toolchain AS compiled

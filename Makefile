@@ -18,7 +18,7 @@ help: ## list the make targets
 doctor: ## list the programs that the make targets need, and how to install the missing ones
 	@scripts/doctor
 
-run: toolchain ## build the service quickly, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
+run: toolchain ## build the service quickly, not to be measured, and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080; LISTEN=0.0.0.0: to all)
 	RATELIMITD__SERVER__GRPC__ADDRESS=$(LISTEN):8081 RATELIMITD__SERVER__HTTP__ADDRESS=$(LISTEN):8080 \
 	$(CARGO) run --profile quick --locked --no-default-features --bin ratelimitd -- serve --config config/ratelimitd.yaml
 

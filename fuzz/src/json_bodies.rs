@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::wire::{RawDescriptor, RawRequest};
+use engine::{RawDescriptor, RawRequest};
 use ratelimitd::settings::Settings;
 use serde_json::{Value, json};
 

@@ -6,8 +6,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use base::log_throttle::LogThrottle;
-use engine::wire::RequestError;
-use engine::{PlanError, StoreError};
+use engine::{PlanError, RequestError, StoreError};
 
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 

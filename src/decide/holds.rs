@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use engine::wire::{Bounds, RawRequest};
-use engine::{Decision, Entry, Hold, RENEW_KEY, Receipt, Request, SettleResult, Store};
+use engine::{Bounds, Decision, Entry, Hold, RENEW_KEY, RawRequest, Receipt, Request, SettleResult, Store};
 use strum::IntoStaticStr;
 
 use super::{Answer, CallOrigin, Handler, NoDecision, Right};
@@ -48,7 +47,7 @@ pub(crate) async fn reserve<S: Store, A: for<'a> From<Answer<'a>>>(
             let hold = receipt.map(|receipt| Hold::new(receipt, handler.limiter.clock.now_us(), ttl));
             (A::from(Answer::new(&request, decision, &handler.response)), hold)
         };
-        handler.decide_read(&request, answer, span).await
+        handler.decide_hold(&request, answer, span).await
     };
     let reserved = reserved.await;
     let admitted = reserved.as_ref().map(|(_, hold)| hold.is_some());
@@ -91,7 +90,7 @@ pub(crate) async fn commit<S: Store, A: for<'a> From<Answer<'a>>>(
             let is_lost = settles.into_iter().any(|settle| settle.result == SettleResult::Lost);
             (!is_lost).then(|| A::from(Answer::new(&request, decision, &handler.response)))
         };
-        match handler.decide_read(&request, answer, span).await {
+        match handler.decide_hold(&request, answer, span).await {
             Ok(answer) => Ok(answer.map_or(Committed::Lost, Committed::Settled)),
             Err(NoDecision::Store(_)) => Ok(Committed::Lost),
             Err(error) => Err(error),
@@ -123,7 +122,7 @@ pub(crate) async fn renew<S: Store, A: for<'a> From<Answer<'a>>>(
         let answer = |decision: &Decision| {
             (A::from(Answer::new(&request, decision, &handler.response)), decision.renewed())
         };
-        let (answer, release) = handler.decide_read(&request, answer, span).await?;
+        let (answer, release) = handler.decide_hold(&request, answer, span).await?;
         // After the renewal: a commit that comes later releases the slots.
         if !limiter.store.decide(&mark).await?.is_over(0) {
             return Ok(answer);

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base::clock::Clock;
-use engine::wire::{Bounds, RawRequest};
 use engine::{
-    Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, PlannedAt, Request, RuleSet,
-    Store, StoreError,
+    Bounds, Charges, Code, Decision, Enforcement, Exceptions, LiveRows, Outcomes, Plan, PlannedAt,
+    RawRequest, Request, RuleSet, Store, StoreError,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -88,7 +87,7 @@ impl<S: Store> Handler<S> {
             Err(error) => return self.refuse(error, span),
         };
         span.add_request(&request.domain, request.descriptors.len());
-        // Not by `decide_read`, because one more future costs each call of Redis about 200 instructions.
+        // Not by `decide_hold`, because one more future costs each call of Redis about 200 instructions.
         let answer = |decision: &Decision| {
             span.add_decision(decision);
             A::from(Answer::new(&request, decision, response))
@@ -100,7 +99,7 @@ impl<S: Store> Handler<S> {
     }
 
     /// Decides the request of a hold. Does not count a failure.
-    pub(super) async fn decide_read<A>(
+    pub(super) async fn decide_hold<A>(
         &self,
         request: &Request,
         answer: impl FnOnce(&Decision) -> A,
@@ -298,7 +297,7 @@ impl<S: Store> Limiter<S> {
             }
             let is_unlimited = plan.unlimited().next().is_some();
             let decision = Decision::merge(plan, Outcomes::default(), self.enforcement);
-            if decision.reports().is_empty() && !is_unlimited {
+            if decision.reported_pauses().is_empty() && !is_unlimited {
                 self.count_without_limit(&current, request);
             } else {
                 current.meters.record(&decision, &self.denied, (&self.ledger, &self.notices));
@@ -317,7 +316,7 @@ impl<S: Store> Limiter<S> {
         let decision = Decision::merge(plan, outcomes, self.enforcement);
         current.meters.record(&decision, &self.denied, (&self.ledger, &self.notices));
         let may_offend = current.have_penalties && decision.overall == Code::OverLimit;
-        if may_offend || !decision.reports().is_empty() {
+        if may_offend || !decision.reported_pauses().is_empty() {
             self.pauses.send(&decision, request);
         }
         Ok(answer(&decision))

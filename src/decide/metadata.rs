@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use engine::wire::WireUnit;
 use engine::{
     Applied, Attached, Calendar, Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult,
-    Metadata, PAUSE_KEY, Pacing, RECEIPT_KEY, RENEW_KEY, Request, UnreadableReceipt,
+    Metadata, PAUSE_KEY, Pacing, RECEIPT_KEY, RENEW_KEY, Request, UnreadableReceipt, WireUnit,
 };
 use rules::{derivation_text, limit_text};
 

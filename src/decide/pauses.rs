@@ -23,7 +23,7 @@ impl PauseEvents {
     /// Counts and sends what a decision says about pauses.
     pub(super) fn send(&self, decision: &Decision, request: &Request) {
         let Some((sender, meter)) = &self.0 else { return };
-        for event in decision.reports().iter().cloned().chain(decision.offences(request)) {
+        for event in decision.reported_pauses().iter().cloned().chain(decision.offences(request)) {
             meter.count(&event);
             let is_for_task = matches!(event.cause, PauseCause::Offence { .. } | PauseCause::Reported { .. });
             if is_for_task && sender.try_send(event).is_err() {

@@ -212,7 +212,7 @@ fn right_for(descriptor: &Descriptor, request: &Request) -> Right {
 #[cfg(test)]
 mod tests {
     use engine::wire::json::Object;
-    use engine::wire::{Bounds, RawRequest};
+    use engine::{Bounds, RawRequest};
 
     use super::*;
 

@@ -1,8 +1,7 @@
 //! Converts between the generated protobuf and gRPC types and the types of the engine and of `decide`, and maps errors
 //! to statuses. Strings and lists are moved, not cloned.
 
-use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
-use engine::{Code, Entry, Limit, Metadata, text_of_bytes};
+use engine::{Code, Entry, Limit, Metadata, RawDescriptor, RawLimit, RawRequest, WireUnit, text_of_bytes};
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 

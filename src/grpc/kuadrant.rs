@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use engine::wire::RawRequest;
-use engine::{LONGEST_HOLD, Store};
+use engine::{LONGEST_HOLD, RawRequest, Store};
 use futures_util::future::BoxFuture;
 
 use super::convert::text;

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use engine::wire::text_of_bytes;
+use engine::text_of_bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use map::RequestField;

@@ -8,8 +8,8 @@ use axum::extract::{DefaultBodyLimit, Extension, FromRequest as _, Request, Stat
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use engine::Bounds;
 use engine::Store;
-use engine::wire::Bounds;
 use http::{StatusCode, header};
 use serde_json::json;
 

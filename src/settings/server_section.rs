@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::wire::Bounds;
+use engine::Bounds;
 use http::StatusCode;
 use tls::{ClientName, ServerTls};
 use url::Url;

@@ -38,8 +38,15 @@ impl Filter {
     /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: taken as a module
     /// name, a misspelled level would silence the rest of the process.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
-        let is_filter = text.split(',').all(|part| !part.is_empty() && is_directive(part));
+        let is_module = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(&byte))
+        };
+        let is_level = |text: &str| !text.is_empty() && text.parse::<LevelFilter>().is_ok();
+        let is_filter = text.split(',').all(|part| match part.split_once('=') {
+            Some((module, level)) => is_module(module) && is_level(level),
+            None => is_level(part),
+        });
         text.parse().ok().filter(|_| is_filter).map(Self)
     }
 }
@@ -168,6 +175,11 @@ mod tests {
             ("info,ratelimitd", false),
             // No level after the module.
             ("ratelimitd=loud", false),
+            ("ratelimitd=", false),
+            // No module: such a filter would match all or none.
+            ("=debug", false),
+            ("info, ratelimitd=debug", false),
+            ("!x=info", false),
             ("info,", false),
             ("", false),
         ];

@@ -1,8 +1,9 @@
 //! Rules, matching, counter keys, rate-limit algorithms and decisions, as pure functions.
 //!
-//! No I/O, no logging, no clock: time is always an argument (`now_us`), and only [`Store::decide`] awaits. Request:
-//! [`Request`] -> [`Plan::new`] -> [`Charges`] -> [`Store::decide`] -> [`Outcomes`] -> [`Decision::merge`]. Rule:
-//! [`LimitSpec`] -> [`Limit::new`] -> [`DomainSpec`] -> [`RuleSet::compile`].
+//! No I/O, no logging, no clock: time is always an argument (`now_us`), and only the traits of stores are
+//! asynchronous. Request: [`RawRequest::validate`] -> [`Request`] -> [`Plan::refill`] -> [`Charges`] ->
+//! [`Store::decide`] -> [`Outcomes`] -> [`Decision::merge`]. Rule: [`LimitSpec`] -> [`Limit::new`] -> [`DomainSpec`] ->
+//! [`RuleSet::compile`].
 #![warn(clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod limit;
@@ -18,7 +19,7 @@ pub use limit::calendar::{Calendar, CalendarError};
 pub use limit::key::{Entry, ShardBy, is_global_key, key_start, without_values};
 pub use limit::parse_key::{KeyText, KeyValue, ParsedKey, parse_key};
 pub use limit::pauses::{Feedback, PauseScope, PauseTarget, Penalty};
-pub use limit::period::{Period, Unit};
+pub use limit::period::{Period, Unit, WireUnit, request_unit, request_units};
 pub use limit::space_saving::{HeavyKey, SpaceSaving};
 pub use limit::spec::{
     Algorithm, Charging, FailurePolicy, Lease, LeaseObstacle, LimitError, LimitSpec, MAX_LIMIT, Refill,
@@ -42,7 +43,11 @@ pub use request::receipt::{RECEIPT_KEY, RENEW_KEY, Receipt, ReceiptItem, Unreada
 pub use request::store::{
     KeyPage, Listing, NoConnection, PartialOutcomes, Reservation, Reset, SHOWN_SLOTS, Store, StoreError,
 };
-pub use request::{Attached, Caller, Descriptor, LimitOverride, RESERVED_KEYS, Request};
+pub use request::wire::text_of_bytes;
+pub use request::{
+    Attached, Bounds, Caller, Descriptor, LimitOverride, RESERVED_KEYS, RawDescriptor, RawLimit, RawRequest,
+    Request, RequestError,
+};
 pub use rules::exceptions::derivation::{Amount, Change, ChangedBy, Derivation, DerivationStep, Unfit};
 pub use rules::exceptions::{
     Added, Effect, ExceptionKind, ExceptionRow, Exceptions, ExceptionsBuilder, FileTier, LiveRows,
@@ -53,4 +58,3 @@ pub use rules::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, St
 pub use rules::secret::{HashKey, ValueHashing, is_hidden_value};
 pub use rules::spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use rules::wildcards::{Glob, Pattern};
-pub use wire::text_of_bytes;

@@ -6,17 +6,15 @@
 use std::net::IpAddr;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use x509_cert::certificate::{CertificateInner, Raw};
-use x509_cert::der::Decode as _;
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::time::Time;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// The distinguished name, `CN=envoy, O=example`.
     pub subject: String,
-    /// The first second of validity since the Unix epoch.
+    /// The first second of validity since the Unix epoch; negative before 1970.
     pub not_before_s: i64,
     /// The last second of validity since the Unix epoch.
     pub not_after_s: i64,
@@ -34,25 +32,22 @@ impl CertificateFacts {
     /// # Errors
     /// If `certificate` is not the DER of an X.509 certificate.
     pub fn of_der(certificate: &CertificateDer<'_>) -> Result<Self, UnreadableCertificate> {
-        let certificate =
-            CertificateInner::<Raw>::from_der(certificate).map_err(|_| UnreadableCertificate)?;
-        let certificate = certificate.tbs_certificate();
-        let names = certificate.get_extension::<SubjectAltName>().map_err(|_| UnreadableCertificate)?;
-        let subject: Vec<String> = certificate.subject().iter_rdn().map(ToString::to_string).collect();
+        let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| UnreadableCertificate)?;
+        let names = certificate.subject_alternative_name().map_err(|_| UnreadableCertificate)?;
         let validity = certificate.validity();
         let mut facts = Self {
-            subject: subject.join(", ").escape_debug().to_string(),
-            not_before_s: seconds(validity.not_before),
-            not_after_s: seconds(validity.not_after),
+            subject: certificate.subject().to_string().escape_debug().to_string(),
+            not_before_s: validity.not_before.timestamp(),
+            not_after_s: validity.not_after.timestamp(),
             dns_names: Vec::new(),
             ip_addresses: Vec::new(),
             uris: Vec::new(),
         };
-        for name in names.iter().flat_map(|(_, names)| &names.0) {
-            match name {
-                GeneralName::DnsName(name) => facts.dns_names.push(name.to_string()),
-                GeneralName::UniformResourceIdentifier(uri) => facts.uris.push(uri.to_string()),
-                GeneralName::IpAddress(bytes) => facts.ip_addresses.extend(ip_address(bytes.as_bytes())),
+        for name in names.iter().flat_map(|extension| &extension.value.general_names) {
+            match *name {
+                GeneralName::DNSName(name) => facts.dns_names.push(name.to_owned()),
+                GeneralName::URI(uri) => facts.uris.push(uri.to_owned()),
+                GeneralName::IPAddress(bytes) => facts.ip_addresses.extend(ip_address(bytes)),
                 _ => {}
             }
         }
@@ -78,11 +73,6 @@ impl CertificateFacts {
         let names: Vec<String> = dns.chain(ip).chain(uris).collect();
         if names.is_empty() { "no names".to_owned() } else { names.join(", ") }
     }
-}
-
-/// Since the Unix epoch. A certificate with an earlier time does not parse: no TLS library accepts it.
-fn seconds(time: Time) -> i64 {
-    time.to_unix_duration().as_secs().cast_signed()
 }
 
 /// `None` if the length is wrong.
@@ -130,7 +120,7 @@ mod tests {
     #[test]
     fn times_are_read_in_both_formats() {
         // A certificate has two digits for the years from 1950 to 2049, and four digits for all others.
-        let table = [(1970, 0), (2049, 2_493_072_000), (2050, 2_524_608_000)];
+        let table = [(1950, -631_152_000), (1970, 0), (2049, 2_493_072_000), (2050, 2_524_608_000)];
         for (year, seconds) in table {
             let mut parameters = CertificateParams::default();
             parameters.not_before = date_time_ymd(year, 1, 1);
@@ -160,7 +150,7 @@ mod tests {
         let certificate =
             parameters.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         let subject = CertificateFacts::of_der(certificate.der()).expect("a certificate").subject;
-        assert_eq!(subject, "CN=envoy, SERIALNUMBER=7, C=CH, L=Bern, ST=BE, O=a\\\\0ab, OU=limits");
+        assert_eq!(subject, "CN=envoy, serialNumber=7, C=CH, L=Bern, ST=BE, O=a\\nb, OU=limits");
     }
 
     #[test]

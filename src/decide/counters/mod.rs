@@ -91,7 +91,7 @@ impl Peeks {
                     let (key, charge) = plan.charges.get(index);
                     Some(self.peek(key, charge.kernel))
                 }
-                LimitUse::Unlimited | LimitUse::Replaced(_) | LimitUse::NotSettled => None,
+                LimitUse::Unlimited | LimitUse::Replaced(_) | LimitUse::LeftOut => None,
             },
         });
         Ok(applied.collect())

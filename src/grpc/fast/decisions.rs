@@ -4,8 +4,8 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use engine::RawRequest;
 use engine::Store;
-use engine::wire::RawRequest;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper::body::Bytes;

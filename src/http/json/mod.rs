@@ -12,8 +12,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{IntoResponse, Response};
 use engine::wire::json::{Object, whole_number};
-use engine::wire::{RawRequest, WireUnit};
-use engine::{Code, Limit, Metadata, Store};
+use engine::{Code, Limit, Metadata, RawRequest, Store, WireUnit};
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 

@@ -2,10 +2,9 @@
 
 use ::rules::{CalendarOptions, CalendarYears, LoadOptions, RuleDirectory, load_stream};
 use base::clock::{Clock, ManualClock};
-use engine::wire::{Bounds, RawDescriptor, RawRequest};
 use engine::{
-    Applied, Code, Decision, Defaults, Enforcement, Entry, PAUSE_KEY, RetryAfter, RuleSet, SettleResult,
-    ValueHashing,
+    Applied, Bounds, Code, Decision, Defaults, Enforcement, Entry, PAUSE_KEY, RawDescriptor, RawRequest,
+    RetryAfter, RuleSet, SettleResult, ValueHashing,
 };
 use serde_json::json;
 use store::memory::{MemoryOptions, MemoryStore};

@@ -8,7 +8,7 @@ use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContex
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 
-use super::parent::parent;
+use super::parent::{is_unsampled, parent};
 use crate::telemetry::metrics::RequestFailure;
 
 /// Rule named for a limit that the request brings.
@@ -60,6 +60,7 @@ fn start_call(tracer: &SdkTracer, call: SpannedCall, headers: &HeaderMap) -> Cal
     // The SDK treats a context without a span as a caller that does not sample.
     let caller = match parent(headers) {
         Some(span) => Context::new().with_remote_span_context(span),
+        None if is_unsampled(headers) => return CallSpan::default(),
         None => Context::new(),
     };
     let builder = SpanBuilder::from_name(call.span_name())

@@ -12,6 +12,12 @@ pub(super) fn parent(headers: &HeaderMap) -> Option<SpanContext> {
     found.filter(SpanContext::is_valid)
 }
 
+/// Returns `true` if B3 headers without ids say that the trace is not sampled.
+pub(super) fn is_unsampled(headers: &HeaderMap) -> bool {
+    let parts = text(headers, "x-b3-sampled").filter(|_| !headers.contains_key("x-b3-traceid"));
+    matches!(text(headers, "b3").or(parts).map(str::trim), Some("0" | "false"))
+}
+
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
@@ -115,6 +121,25 @@ mod tests {
         for (headers, trace, is_sampled) in cases {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             assert_eq!(found(&headers), Some((trace.to_owned(), SPAN.to_owned(), is_sampled)), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn b3_headers_without_ids_can_say_that_a_trace_is_not_sampled() {
+        let cases = [
+            // (headers, not sampled)
+            (vec![("b3", "0")], true),
+            (vec![("b3", "1")], false),
+            (vec![("x-b3-sampled", "0")], true),
+            (vec![("x-b3-sampled", "1")], false),
+            (vec![("x-b3-sampled", "0"), ("x-b3-traceid", TRACE)], false),
+            (vec![], false),
+        ];
+        for (headers, expected) in cases {
+            let pairs = headers
+                .iter()
+                .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            assert_eq!(is_unsampled(&pairs.collect()), expected, "{headers:?}");
         }
     }
 

@@ -3,8 +3,10 @@
 
 use ::base::clock::SystemClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
-use engine::wire::{Bounds, RawDescriptor, RawRequest};
-use engine::{Applied, Charges, Code, Decision, Entry, Outcomes, Settle, SettleResult};
+use engine::{
+    Applied, Bounds, Charges, Code, Decision, Entry, Outcomes, RawDescriptor, RawRequest, Settle,
+    SettleResult,
+};
 
 use super::{Story, T0, hits, settle};
 

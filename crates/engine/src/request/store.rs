@@ -1,4 +1,4 @@
-//! The trait that stores implement, and its contract.
+//! Contract of stores: their traits, and why a store did not answer.
 //!
 //! A store keeps one counter per key and decides with each charge's [`Kernel`](crate::algorithm::Kernel). The Redis
 //! store decides in Lua with the same answers: it builds a [`CounterReading`](crate::algorithm::CounterReading) from

@@ -182,7 +182,7 @@ impl ShownDescriptor<'_, '_> {
                 push_line!(out, "    left out: replaced by limit '{}'", by.label);
                 return false;
             }
-            LimitUse::NotSettled => {
+            LimitUse::LeftOut => {
                 push_line!(out, "    left out: a receipt settles only limits with settle");
                 return false;
             }

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 
 use engine::algorithm::MAX_TIME_US;
 use engine::wire::json::{Number, Object, default_if_null, objects, unsigned_number};
-use engine::wire::{Bounds, RawDescriptor, RawRequest, RequestError};
-use engine::{Applied, Code, Decision, LimitResult, PlanError, Receipt, Request, Status};
+use engine::{
+    Applied, Bounds, Code, Decision, LimitResult, PlanError, RawDescriptor, RawRequest, Receipt, Request,
+    RequestError, Status,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::log::MAX_LINE_BYTES;

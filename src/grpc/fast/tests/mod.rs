@@ -22,8 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::clock::SystemClock;
-use engine::wire::Bounds;
-use engine::{Enforcement, RuleSet, Store};
+use engine::{Bounds, Enforcement, RuleSet, Store};
 use h2::client::SendRequest;
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request, Response};

@@ -1,7 +1,7 @@
 //! The units of time are those of the protocol.
 
 use engine::Unit;
-use engine::wire::{WireUnit, request_unit, request_units};
+use engine::{WireUnit, request_unit, request_units};
 
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit;
 use crate::grpc::pb::envoy::r#type::v3::RateLimitUnit;

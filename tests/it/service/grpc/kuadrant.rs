@@ -1,4 +1,4 @@
-//! Kuadrant's service, by a client of the messages in `proto/`, whose fields `tests/contract/main.rs` lists.
+//! Kuadrant's service, by a client of the messages in `proto/`, whose fields `tests/contract` lists.
 
 use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;

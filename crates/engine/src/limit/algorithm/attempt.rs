@@ -1,7 +1,7 @@
 //! Input and output of kernels: a cost at a time, a verdict, and the numbers in answers.
 //!
-//! A cost is what a request takes from a counter, returns to it, or asks about it. One function computes the reports of
-//! all kernels. The bound on postpaid debt is here, too.
+//! A cost is what a request takes from a counter, returns to it, or asks about it. `CounterView` computes the reports
+//! of kernels without fixed windows. The bound on postpaid debt is here, too.
 
 use std::num::NonZeroU32;
 
@@ -27,14 +27,14 @@ pub(crate) const MAX_UNITS: u64 = (1 << 53) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     units: i64,
-    question: Question,
+    kind: CostKind,
 }
 
-/// What a peek asks, or which grant an undo returns.
+/// Tells plain costs, peeks, undos and slots apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
-    /// Neither a peek nor an undo.
-    None,
+enum CostKind {
+    /// Units to take or to return.
+    Plain,
     /// Returns units of one grant: the fields of [`Grant`], which would be larger as a field.
     Undo { id: u64, limit: Option<NonZeroU32> },
     /// Does one unit fit?
@@ -57,53 +57,53 @@ pub struct Grant {
 
 impl Cost {
     /// Asks if one unit would fit; changes nothing.
-    pub const PEEK: Self = Self { units: 0, question: Question::OneUnit };
+    pub const PEEK: Self = Self { units: 0, kind: CostKind::OneUnit };
 
     /// Asks if the counter is within its limit, so it fits even if the limit is exactly exhausted; changes nothing.
     /// Only for fixed windows.
-    pub const DEBT_PEEK: Self = Self { units: 0, question: Question::NoDebt };
+    pub const DEBT_PEEK: Self = Self { units: 0, kind: CostKind::NoDebt };
 
     /// 0 units make a [`Cost::PEEK`].
     pub fn take(units: u64) -> Self {
-        let question = if units == 0 { Question::OneUnit } else { Question::None };
-        Self { units: units.min(MAX_UNITS).cast_signed(), question }
+        let kind = if units == 0 { CostKind::OneUnit } else { CostKind::Plain };
+        Self { units: units.min(MAX_UNITS).cast_signed(), kind }
     }
 
     pub fn refund(units: u64) -> Self {
-        Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
+        Self { units: -units.min(MAX_UNITS).cast_signed(), kind: CostKind::Plain }
     }
 
     /// Returns `units` of one grant, minus those that have come back with time since the grant.
     pub fn undo(units: u64, Grant { id, limit }: Grant) -> Self {
-        Self { question: Question::Undo { id, limit }, ..Self::refund(units) }
+        Self { kind: CostKind::Undo { id, limit }, ..Self::refund(units) }
     }
 
     /// Adds the slot with this id, below 2^53: one unit of a concurrency limit.
     pub fn slot(id: u64) -> Self {
-        Self { units: 1, question: Question::Slot { id, is_renewal: false } }
+        Self { units: 1, kind: CostKind::Slot { id, is_renewal: false } }
     }
 
     /// Adds an earlier request's slot again. Its holder keeps it if this fails, so it is never undone.
     pub fn renewal(id: u64) -> Self {
-        Self { units: 1, question: Question::Slot { id, is_renewal: true } }
+        Self { units: 1, kind: CostKind::Slot { id, is_renewal: true } }
     }
 
     /// `true` for a [`Cost::renewal`].
     pub fn is_renewal(self) -> bool {
-        matches!(self.question, Question::Slot { is_renewal: true, .. })
+        matches!(self.kind, CostKind::Slot { is_renewal: true, .. })
     }
 
     /// Identifies the slot to add or release. 0 for a cost without one.
     pub fn slot_id(self) -> u64 {
-        match self.question {
-            Question::Slot { id, .. } | Question::Undo { id, .. } => id,
-            Question::None | Question::OneUnit | Question::NoDebt => 0,
+        match self.kind {
+            CostKind::Slot { id, .. } | CostKind::Undo { id, .. } => id,
+            CostKind::Plain | CostKind::OneUnit | CostKind::NoDebt => 0,
         }
     }
 
     /// The grant to undo; `None` unless this is a [`Cost::undo`].
     pub fn grant(self) -> Option<Grant> {
-        if let Question::Undo { id, limit } = self.question { Some(Grant { id, limit }) } else { None }
+        if let CostKind::Undo { id, limit } = self.kind { Some(Grant { id, limit }) } else { None }
     }
 
     /// Positive to take, negative to return.
@@ -118,10 +118,10 @@ impl Cost {
 
     /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund or [`Cost::DEBT_PEEK`].
     pub fn needed(self) -> u64 {
-        match self.question {
-            Question::OneUnit => 1,
-            Question::NoDebt => 0,
-            Question::None | Question::Undo { .. } | Question::Slot { .. } => self.taken(),
+        match self.kind {
+            CostKind::OneUnit => 1,
+            CostKind::NoDebt => 0,
+            CostKind::Plain | CostKind::Undo { .. } | CostKind::Slot { .. } => self.taken(),
         }
     }
 
@@ -131,11 +131,11 @@ impl Cost {
     }
 
     pub fn is_peek(self) -> bool {
-        matches!(self.question, Question::OneUnit | Question::NoDebt)
+        matches!(self.kind, CostKind::OneUnit | CostKind::NoDebt)
     }
 
     fn is_slot(self) -> bool {
-        matches!(self.question, Question::Slot { .. })
+        matches!(self.kind, CostKind::Slot { .. })
     }
 
     /// `true` if the cost returns units, possibly 0. A refund always fits.
@@ -157,12 +157,12 @@ impl Cost {
         let most = MAX_UNITS.cast_signed();
         let units = (self.units + other.units).clamp(-most, most);
         // A peek plus a change is the change.
-        let question = match (units, self.question) {
-            (0, Question::None | Question::Undo { .. } | Question::Slot { .. }) => other.question,
-            (0, question) => question,
-            _ => Question::None,
+        let kind = match (units, self.kind) {
+            (0, CostKind::Plain | CostKind::Undo { .. } | CostKind::Slot { .. }) => other.kind,
+            (0, kind) => kind,
+            _ => CostKind::Plain,
         };
-        Self { units, question }
+        Self { units, kind }
     }
 }
 
@@ -231,7 +231,8 @@ impl Report {
     }
 }
 
-/// Most units that a postpaid counter records: its limit plus a debt of the same size.
+/// Most units that a postpaid counter records: its limit plus a debt of the same size. Fixed and calendar windows
+/// record up to [`MAX_UNITS`].
 pub(super) fn max_recorded(limit: u64) -> u64 {
     2 * limit
 }

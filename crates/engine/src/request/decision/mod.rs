@@ -186,8 +186,8 @@ impl Decision {
     }
 
     /// Lists the pauses in the request, in descriptor order.
-    pub fn reports(&self) -> &[PauseEvent] {
-        &self.plan.reports
+    pub fn reported_pauses(&self) -> &[PauseEvent] {
+        &self.plan.reported_pauses
     }
 
     /// Lists the denials by limits with `penalty`, once per counter. Does not list limits blocked by a row, or answers

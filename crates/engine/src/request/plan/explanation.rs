@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Match, Plan, PlanError, PlannedAt, PlannedUse, Planning, Replacements};
+use super::{Match, Plan, PlanError, PlannedAt, PlannedUse, Planning, Replacements, find_matches};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rules::exceptions::derivation::Derivation;
@@ -52,7 +52,7 @@ pub enum LimitUse {
     /// Left out: this limit of the request replaces it.
     Replaced(Arc<Limit>),
     /// Left out: a settle only affects limits with `settle`, and a renewal only slots.
-    NotSettled,
+    LeftOut,
 }
 
 impl LimitUse {
@@ -60,7 +60,7 @@ impl LimitUse {
     pub fn applies(&self) -> bool {
         match self {
             Self::Charged(_) | Self::Unlimited => true,
-            Self::Replaced(_) | Self::NotSettled => false,
+            Self::Replaced(_) | Self::LeftOut => false,
         }
     }
 }
@@ -76,7 +76,7 @@ impl<'r> Explanation<'r> {
             return Ok(Self { plan, domain: None, descriptors: Vec::new() });
         };
         let planning = Planning { rules, domain, request, at: PlannedAt::from(now_us) };
-        let matches = plan.find_matches(&planning)?;
+        let matches = find_matches(&planning, &plan.hidden, &mut plan.derivations)?;
         let replacements = Replacements::among(&matches);
         plan.add_charges(&planning, &matches, &replacements);
         let described =
@@ -102,7 +102,7 @@ fn explained_limit(
     let planned = match planned_use {
         PlannedUse::Replaced(by) => LimitUse::Replaced(Arc::clone(by)),
         PlannedUse::Unlimited => LimitUse::Unlimited,
-        PlannedUse::NotSettled => LimitUse::NotSettled,
+        PlannedUse::LeftOut => LimitUse::LeftOut,
         PlannedUse::Charged(_) => {
             let index = plan.charge_of(descriptor, limit.id).expect("a limit that is charged has a charge");
             LimitUse::Charged(index)

@@ -1,7 +1,8 @@
-//! Plans a request: matches each descriptor, drops replaced limits, and writes the counter keys that the store needs.
+//! Plans a request: matches each descriptor, drops replaced limits, and turns the rest into charges with their counter
+//! keys.
 
-pub(crate) mod changed;
 pub(crate) mod charge;
+pub(crate) mod exceptions;
 pub(crate) mod explanation;
 pub(crate) mod pauses;
 pub(crate) mod reserve;
@@ -11,9 +12,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::changed::Changing;
 use self::charge::{Charge, Charges, Role};
-use self::pauses::{PauseEvent, Report};
+use self::exceptions::Changing;
+use self::pauses::{PauseEvent, ReportedPause};
 use self::reserve::{ReserveKind, reserved};
 use self::settle::{Returned, Settles, write_settled_key};
 use crate::limit::algorithm::{Cost, Kernel, Pacing, Verdict};
@@ -23,7 +24,7 @@ use crate::limit::spec::{Algorithm, Charging, LimitError};
 use crate::limit::{Limit, LimitId};
 use crate::request::{Attached, Descriptor, LimitOverride, Request};
 use crate::rules::exceptions::derivation::Derivation;
-use crate::rules::rule_set::{DomainRules, Rule, RuleSet, Walk};
+use crate::rules::rule_set::{DomainRules, Rule, RuleSet, StatPath, Walk};
 use crate::rules::secret::HiddenValues;
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ pub struct Plan {
     /// `true` if a charge other than a settle is to a limit with `settle`.
     pub(crate) gives_receipt: bool,
     /// Pauses reported by callers, in descriptor order.
-    pub(crate) reports: Vec<PauseEvent>,
+    pub(crate) reported_pauses: Vec<PauseEvent>,
 }
 
 impl Plan {
@@ -121,7 +122,7 @@ impl Plan {
     ) -> Result<(), PlanError> {
         if let Some(domain) = self.begin_request(rules, request) {
             let planning = Planning { rules, domain, request, at: at.into() };
-            let matches = self.find_matches(&planning)?;
+            let matches = find_matches(&planning, &self.hidden, &mut self.derivations)?;
             self.add_charges(&planning, &matches, &Replacements::among(&matches));
         }
         Ok(())
@@ -139,15 +140,11 @@ impl Plan {
         self.hidden = rules.hidden_values(&request.domain, domain, entries);
         self.settles.clear();
         self.gives_receipt = false;
-        self.reports.clear();
+        self.reported_pauses.clear();
         if domain.is_none() {
             self.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
         }
         domain
-    }
-
-    fn find_matches<'r>(&mut self, planning: &Planning<'r, '_>) -> Result<Matches<'r>, PlanError> {
-        Matching { planning, hidden: &self.hidden }.matches(&mut self.derivations)
     }
 
     fn add_charges(
@@ -180,10 +177,10 @@ impl Plan {
         self.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(matches).enumerate() {
             if let Some(pause) = descriptor.pause() {
-                let report = Report { index, descriptor, pause, now_us: at.now_us };
+                let report = ReportedPause { index, descriptor, pause, now_us: at.now_us };
                 let paused = matched.rule.and_then(|rule| {
                     let (event, paused) = pauses::read_report(&self.hidden, rule, &report);
-                    self.reports.push(event);
+                    self.reported_pauses.push(event);
                     paused
                 });
                 let planned =
@@ -210,7 +207,7 @@ impl Plan {
                 used_up_check: rules.defaults().used_up_check,
                 at,
             };
-            let planned = self.add(matched, &context, replacements);
+            let planned = self.plan_descriptor(matched, &context, replacements);
             self.descriptors.push(planned);
         }
         debug_assert!(self.charges.are_merged(), "{:?}", self.charges);
@@ -221,7 +218,7 @@ impl Plan {
         !self.settles.is_empty()
     }
 
-    fn add(
+    fn plan_descriptor(
         &mut self,
         matched: &Match<'_>,
         context: &DescriptorContext<'_>,
@@ -237,7 +234,7 @@ impl Plan {
                     unlimited = Some(Arc::clone(limit));
                     continue;
                 }
-                PlannedUse::Replaced(_) | PlannedUse::NotSettled => continue,
+                PlannedUse::Replaced(_) | PlannedUse::LeftOut => continue,
             };
             let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
             if let Some(returned) = context.returned {
@@ -278,7 +275,7 @@ impl Plan {
                 .filter(|derivation| derivation.is_of(context.index, limit.id))
                 .for_each(|derivation| derivation.charge = Some(index));
         }
-        let stat_path = matched.rule.and_then(|rule| {
+        let stat_path = matched.rule.filter(|rule| rule.stat_path != StatPath::OfRule).map(|rule| {
             let values = context.descriptor.entries.iter().enumerate().map(|(index, entry)| {
                 let shown = hidden.get(context.index, index).unwrap_or(&entry.value);
                 (entry.key.as_str(), shown)
@@ -429,64 +426,60 @@ pub(crate) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 /// Matches a `key_value` string of up to this many bytes without a second allocation. Most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
 
-pub(crate) struct Matching<'r, 'q> {
-    pub(crate) planning: &'q Planning<'r, 'q>,
-    pub(crate) hidden: &'q HiddenValues,
+/// Returns the limits of each descriptor. Appends changes by exceptions and tiers to `derivations`.
+///
+/// # Errors
+/// [`PlanError`] if an override is out of range.
+pub(crate) fn find_matches<'r>(
+    planning: &Planning<'r, '_>,
+    hidden: &HiddenValues,
+    derivations: &mut Vec<Derivation>,
+) -> Result<Matches<'r>, PlanError> {
+    let Planning { rules, domain, request, at } = *planning;
+    let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
+    let mut matches = SmallVec::with_capacity(request.descriptors.len());
+    let exceptions = rules.exceptions_of(domain);
+    for (index, descriptor) in request.descriptors.iter().enumerate() {
+        let own_limit =
+            override_limit(rules, descriptor).map_err(|cause| PlanError::Override { index, cause })?;
+        let mut matched = match own_limit {
+            Some(limit) => {
+                let limits = Limits::Own(SmallVec::from_iter([limit]));
+                Match { rule: None, limits, walk: Walk::default() }
+            }
+            None => {
+                let walk = domain.walk(&descriptor.entries, &mut scratch);
+                let rule = walk.end.and_then(|node| node.rule.as_ref());
+                Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
+            }
+        };
+        if descriptor.pause().is_some() {
+            matched.limits = Limits::OfRule(&[]);
+        } else if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
+            let now_us = at.now_us;
+            let changing = Changing { rules, domain, hidden, exceptions, descriptor, index, now_us };
+            let changed = changing.change(matched.rule, matched.limits(), &matched.walk, derivations);
+            if let Some(limits) = changed {
+                matched.limits = Limits::Own(limits);
+            }
+        }
+        matches.push(matched);
+    }
+    Ok(matches)
 }
 
-impl<'r> Matching<'r, '_> {
-    /// Returns the limits of each descriptor. Appends changes by exceptions and tiers to `derivations`.
-    ///
-    /// # Errors
-    /// [`PlanError`] if an override is out of range.
-    pub(crate) fn matches(&self, derivations: &mut Vec<Derivation>) -> Result<Matches<'r>, PlanError> {
-        let Planning { rules, domain, request, at } = *self.planning;
-        let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
-        let mut matches = SmallVec::with_capacity(request.descriptors.len());
-        let exceptions = rules.exceptions_of(domain);
-        for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let override_limit =
-                self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
-            let mut matched = match override_limit {
-                Some(limit) => {
-                    let limits = Limits::Own(SmallVec::from_iter([limit]));
-                    Match { rule: None, limits, walk: Walk::default() }
-                }
-                None => {
-                    let walk = domain.walk(&descriptor.entries, &mut scratch);
-                    let rule = walk.end.and_then(|node| node.rule.as_ref());
-                    Match { rule, limits: Limits::OfRule(rule.map_or(&[], |rule| &rule.limits)), walk }
-                }
-            };
-            if descriptor.pause().is_some() {
-                matched.limits = Limits::OfRule(&[]);
-            } else if exceptions.is_some() || matched.rule.is_some_and(|rule| rule.takes_tier) {
-                let (hidden, now_us) = (self.hidden, at.now_us);
-                let changing = Changing { rules, domain, hidden, exceptions, descriptor, index, now_us };
-                let changed = changing.change(matched.rule, matched.limits(), &matched.walk, derivations);
-                if let Some(limits) = changed {
-                    matched.limits = Limits::Own(limits);
-                }
-            }
-            matches.push(matched);
-        }
-        Ok(matches)
+/// The descriptor's override as a limit. It never shares a counter with a rule's limit.
+fn override_limit(rules: &RuleSet, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
+    let Some(LimitOverride { requests_per_unit, period }) = descriptor.limit else {
+        return Ok(None);
+    };
+    let mut spec = rules.defaults().limit(requests_per_unit.into(), period);
+    if spec.is_epoch_month() {
+        spec.calendar.clone_from(&rules.compiled.month_calendar);
     }
-
-    /// The descriptor's override as a limit. It never shares a counter with a rule's limit.
-    fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
-        let Some(LimitOverride { requests_per_unit, period }) = descriptor.limit else {
-            return Ok(None);
-        };
-        let rules = self.planning.rules;
-        let mut spec = rules.defaults().limit(requests_per_unit.into(), period);
-        if spec.is_epoch_month() {
-            spec.calendar.clone_from(&rules.compiled.month_calendar);
-        }
-        let mut limit = Limit::new(spec)?.placed(rules.compiled.next_limit_id(), "override");
-        limit.fingerprint = format!("o:{}", limit.fingerprint).into();
-        Ok(Some(Arc::new(limit)))
-    }
+    let mut limit = Limit::new(spec)?.placed(rules.compiled.next_limit_id(), "override");
+    limit.fingerprint = format!("o:{}", limit.fingerprint).into();
+    Ok(Some(Arc::new(limit)))
 }
 
 /// The names of replaced limits, each with a limit that replaces it.
@@ -500,7 +493,7 @@ enum PlannedUse<'m> {
     /// This limit of the request replaces it.
     Replaced(&'m Arc<Limit>),
     /// The descriptor is a settle or a renewal, and the limit keeps what the earlier request recorded.
-    NotSettled,
+    LeftOut,
 }
 
 impl<'m> Replacements<'m> {
@@ -533,7 +526,7 @@ impl<'m> Replacements<'m> {
             None => PlannedUse::Unlimited,
             Some(_) if is_left_out(limit, descriptor) => match limit.spec.unlimited {
                 true => PlannedUse::Unlimited,
-                false => PlannedUse::NotSettled,
+                false => PlannedUse::LeftOut,
             },
             Some(kernel) => PlannedUse::Charged(kernel),
         }

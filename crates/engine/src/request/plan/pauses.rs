@@ -48,7 +48,7 @@ pub struct PausedValue {
 }
 
 /// A reported pause to plan.
-pub(super) struct Report<'r> {
+pub(super) struct ReportedPause<'r> {
     pub(super) index: usize,
     pub(super) descriptor: &'r Descriptor,
     pub(super) pause: Option<Pause>,
@@ -77,9 +77,9 @@ pub(crate) fn paused_value(
 pub(super) fn read_report(
     hidden: &HiddenValues,
     rule: &Rule,
-    report: &Report<'_>,
+    report: &ReportedPause<'_>,
 ) -> (PauseEvent, Option<(Arc<Limit>, u64)>) {
-    let &Report { index, descriptor, pause, now_us } = report;
+    let &ReportedPause { index, descriptor, pause, now_us } = report;
     let allowing = rule.limits.iter().filter(|limit| !limit.shadow).find_map(|limit| {
         let feedback = limit.spec.feedback.as_deref()?;
         let value = paused_value(hidden, (index, &descriptor.entries), rule, &feedback.target)?;
@@ -104,11 +104,10 @@ mod tests {
     use crate::algorithm::Attempt;
     use crate::limit::pauses::Feedback;
     use crate::request::plan::Plan;
-    use crate::wire::{Bounds, RawDescriptor, RawRequest};
     use crate::{
-        Algorithm, Applied, Code, CounterSnapshot, DecidedBy, Decision, Defaults, DomainSpec, Enforcement,
-        FailurePolicy, HashKey, LimitSpec, NodeSpec, Outcome, Outcomes, Period, Request, RuleSet, RuleSpec,
-        Unit, ValueHashing, Verdict,
+        Algorithm, Applied, Bounds, Code, CounterSnapshot, DecidedBy, Decision, Defaults, DomainSpec,
+        Enforcement, FailurePolicy, HashKey, LimitSpec, NodeSpec, Outcome, Outcomes, Period, RawDescriptor,
+        RawRequest, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
     };
 
     /// Five minutes before 15:00 on 26 November 2026.
@@ -244,7 +243,7 @@ mod tests {
             }
             other => format!("{other:?} by {}", event.rule),
         };
-        (decision.overall, status, decision.reports().iter().map(event).collect())
+        (decision.overall, status, decision.reported_pauses().iter().map(event).collect())
     }
 
     #[test]

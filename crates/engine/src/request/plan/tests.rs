@@ -83,7 +83,7 @@ fn a_settle_charges_only_limits_with_settle() {
     };
     assert_eq!(uses(&request), (false, vec![LimitUse::Charged(0), LimitUse::Charged(1)]));
     request.descriptors[0].attached = Some(Box::new(Attached::Receipt(Ok(Receipt::new(7)))));
-    assert_eq!(uses(&request), (true, vec![LimitUse::NotSettled, LimitUse::Charged(0)]));
+    assert_eq!(uses(&request), (true, vec![LimitUse::LeftOut, LimitUse::Charged(0)]));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> 
 }
 
 /// Null is an empty list.
-pub(crate) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
+pub(in crate::request) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
     let entries: Vec<EntryJson> = objects(from)?;
     Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
 }
@@ -57,7 +57,7 @@ pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Resul
 }
 
 /// Null is `None`.
-pub(crate) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(in crate::request) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
     let object: Option<Object<T>> = Option::deserialize(from)?;
@@ -91,7 +91,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 
 /// Reads an `envoy.type.v3.RateLimitUnit` by name or number; null is 0. Undefined numbers pass: validation reports
 /// them, as for gRPC.
-pub(crate) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+pub(in crate::request) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     let UnitJson(unit) = default_if_null(from)?;
     Ok(unit)
 }
@@ -219,7 +219,7 @@ impl<T: TryFrom<i128>> Visitor<'_> for NumberVisitor<T> {
 #[cfg(test)]
 mod tests {
     use super::Object;
-    use crate::request::wire::{Bounds, RawDescriptor, RawRequest};
+    use crate::request::{Bounds, RawDescriptor, RawRequest};
     use crate::{Period, Request, Unit, text_of_bytes};
 
     const BOUNDS: Bounds = Bounds { max_descriptors: 8, max_entries: 8, max_value_bytes: 64 };

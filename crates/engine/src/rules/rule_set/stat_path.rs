@@ -3,16 +3,13 @@
 use super::{Rule, StatPath, Walk};
 
 impl Rule {
-    /// Returns the stat path of a descriptor with these keys and values, with hashes instead of secret values; `None`
-    /// if it is the rule's path.
+    /// Returns the stat path of a descriptor with these keys and values, with hashes instead of secret values. Not for
+    /// [`StatPath::OfRule`].
     pub(crate) fn stat_path<'e>(
         &self,
         walk: &Walk<'_>,
         entries: impl Iterator<Item = (&'e str, &'e str)>,
-    ) -> Option<Box<str>> {
-        if self.stat_path == StatPath::OfRule {
-            return None;
-        }
+    ) -> Box<str> {
         let nodes = || walk.steps.iter().map(|step| step.node());
         let has_shared = nodes().any(|node| node.shares_counter);
         let mut path = String::from(&*self.domain);
@@ -27,7 +24,7 @@ impl Rule {
                 StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
             }
         }
-        Some(path.into())
+        path.into()
     }
 }
 

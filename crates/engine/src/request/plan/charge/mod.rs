@@ -69,7 +69,7 @@ pub enum Role {
     Enforce,
     /// Denies nothing: counted and reported only (`shadow_mode`).
     Shadow,
-    /// Denies nothing: a quota rule that cannot change the answer.
+    /// Never denies the request, but its descriptor's status can be over: a quota rule that cannot change the answer.
     IdleQuota,
     /// Denies nothing: the answer says if it is over (`on_over: announce`).
     Announced,
@@ -366,15 +366,15 @@ impl Charges {
         self.has_leased && !self.is_known_denied && !self.has_repeated_keys && !self.has_settles()
     }
 
-    /// The limit of the charge at `index`, if the charge may use units that this process borrowed, and
-    /// [`Charges::has_leased`].
+    /// The limit from whose lease the charge at `index` may take units: `None` for refunds and booked charges. Ask only
+    /// if [`Charges::has_leased`].
     pub fn leased(&self, index: usize) -> Option<LimitId> {
         let KeyedCharge { charge, leased, .. } = &self.charges[index];
         leased.filter(|_| !charge.cost.is_refund() && charge.role != Role::Booked)
     }
 
     /// Selects charges and changes them by `map`, for a store that decides only these. `map` gets the index of each
-    /// charge. Charges with the same key stay separate, and none may use units taken ahead.
+    /// charge. Charges with the same key stay separate, and none may use borrowed units.
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
         let mut mapped = Self { text, charges, ..*self };

@@ -9,7 +9,7 @@ mod model;
 use std::sync::Arc;
 
 use super::*;
-use crate::request::plan::{Matching, Planning};
+use crate::request::plan::{Planning, find_matches};
 use crate::{
     Algorithm, Amount, Caller, Change, ChangedBy, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit,
     LimitOverride, LimitSpec, NodeSpec, Period, Plan, Quantity, Request, RuleSet, RuleSpec, Tier, Unfit,
@@ -155,8 +155,7 @@ fn limits_of(rules: &RuleSet, descriptor: Descriptor, now_us: u64) -> Vec<String
     let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.as_slice());
     let hidden = rules.hidden_values("d", Some(domain), entries);
     let planning = Planning { rules, domain, request: &request, at: now_us.into() };
-    let matching = Matching { planning: &planning, hidden: &hidden };
-    let matches = matching.matches(&mut Vec::new()).expect("a valid request");
+    let matches = find_matches(&planning, &hidden, &mut Vec::new()).expect("a valid request");
     matches.iter().flat_map(|matched| matched.limits()).map(|limit| limit_text(limit)).collect()
 }
 

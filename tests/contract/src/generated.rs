@@ -1,5 +1,5 @@
 //! `proto/generated/`: the Rust of the messages in `proto/`, and their descriptors. It is committed, so that a build
-//! needs no compiler of protobuf files. After a change in `proto/`: `UPDATE_PROTO=1 cargo test --test contract`.
+//! needs no compiler of protobuf files. After a change in `proto/`: `UPDATE_PROTO=1 cargo test -p ratelimitd-contract`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use protox::prost_reflect::prost_types::field_descriptor_proto::Type;
 use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use tonic_prost_build::Builder;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
-const SERVICES: [&str; 2] =
+use super::ROOT;
+
+pub const SERVICES: [&str; 2] =
     ["envoy/service/ratelimit/v3/rls.proto", "kuadrant/service/ratelimit/v1/kuadrantrls.proto"];
 /// The service of which we are a client, and the resources that it serves.
-const DISCOVERY: [&str; 2] =
+pub const DISCOVERY: [&str; 2] =
     ["envoy/service/discovery/v3/discovery.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
 
 #[test]
@@ -40,7 +41,7 @@ fn compile(files: &[&str]) -> FileDescriptorSet {
     compiler(files).include_source_info(true).file_descriptor_set()
 }
 
-fn compiler(files: &[&str]) -> Compiler {
+pub fn compiler(files: &[&str]) -> Compiler {
     let mut compiler = Compiler::new([ROOT]).expect("a folder");
     compiler.include_imports(true).open_files(files).expect("valid files");
     compiler
@@ -73,7 +74,7 @@ fn check(folder: &str, files: &[&str], set: FileDescriptorSet, builder: Builder)
     };
     assert!(
         contents(&committed) == contents(generated.path()),
-        "proto/generated/{folder} differs from proto/: UPDATE_PROTO=1 cargo test --test contract"
+        "proto/generated/{folder} differs from proto/: UPDATE_PROTO=1 cargo test -p ratelimitd-contract"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Changes the limits of a descriptor by exceptions and tiers.
+//! Applies exceptions and tiers to one descriptor's limits: only for domains with exceptions, and rules with tiers.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use crate::rules::secret::HiddenValues;
 /// The label if an exception denies a descriptor without a rule.
 const BLOCKED: &str = "exception";
 
-/// A descriptor whose domain has exceptions, or whose rule has tiers.
-pub(crate) struct Changing<'m> {
-    pub(crate) rules: &'m RuleSet,
-    pub(crate) domain: &'m DomainRules,
-    pub(crate) hidden: &'m HiddenValues,
-    pub(crate) exceptions: Option<DomainLookUp<'m>>,
-    pub(crate) descriptor: &'m Descriptor,
+/// Where and when the limits change.
+pub(super) struct Changing<'m> {
+    pub(super) rules: &'m RuleSet,
+    pub(super) domain: &'m DomainRules,
+    pub(super) hidden: &'m HiddenValues,
+    pub(super) exceptions: Option<DomainLookUp<'m>>,
+    pub(super) descriptor: &'m Descriptor,
     /// Of the descriptor, from 0.
-    pub(crate) index: usize,
-    pub(crate) now_us: u64,
+    pub(super) index: usize,
+    pub(super) now_us: u64,
 }
 
 impl Changing<'_> {
     /// Returns the limits that replace `limits`: the limits of `rule` or, without a rule, perhaps an override. `None`
     /// if they stay. Appends the changes to `derivations`.
-    pub(crate) fn change(
+    pub(super) fn change(
         &self,
         rule: Option<&Arc<Rule>>,
         limits: &[Arc<Limit>],

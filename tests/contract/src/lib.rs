@@ -1,6 +1,8 @@
 //! The files in `proto/` are subsets of the files that they name: each message, field, enum value and call is one of
 //! Envoy's, with the same number and type. The crate `envoy-types` has the descriptors of the whole files.
 
+#![cfg(test)]
+
 mod generated;
 
 use std::collections::BTreeSet;
@@ -11,8 +13,7 @@ use prost::Message as _;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 use serde_json::Value;
 
-const CONTRACT: &[u8] = include_bytes!("../../proto/generated/contract/descriptors.bin");
-const DISCOVERY: &[u8] = include_bytes!("../../proto/generated/discovery/descriptors.bin");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
 
 /// Fields of Envoy 1.40, which the locked version of `envoy-types` does not have.
 const NEWER: [&str; 2] = [
@@ -62,6 +63,15 @@ fn add_enum(facts: &mut BTreeSet<String>, outer: &str, values: &EnumDescriptorPr
     );
 }
 
+/// The descriptors of the messages in `proto/`.
+fn contract() -> FileDescriptorSet {
+    decoded(&generated::compiler(&generated::SERVICES).encode_file_descriptor_set())
+}
+
+fn discovery() -> FileDescriptorSet {
+    decoded(&generated::compiler(&generated::DISCOVERY).encode_file_descriptor_set())
+}
+
 fn decoded(descriptors: &[u8]) -> FileDescriptorSet {
     FileDescriptorSet::decode(descriptors).expect("a descriptor set")
 }
@@ -84,7 +94,7 @@ fn envoy() -> FileDescriptorSet {
 #[test]
 fn every_message_is_a_subset_of_envoys() {
     let envoy = facts(&envoy());
-    let (contract, discovery) = (facts(&decoded(CONTRACT)), facts(&decoded(DISCOVERY)));
+    let (contract, discovery) = (facts(&contract()), facts(&discovery()));
     for (ours, newer) in [(&contract, NEWER.as_slice()), (&discovery, [].as_slice())] {
         let of_envoy = |fact: &&String| !fact.contains(" kuadrant.");
         let unknown: Vec<_> = ours.difference(&envoy).filter(of_envoy).map(String::as_str).collect();
@@ -96,7 +106,7 @@ fn every_message_is_a_subset_of_envoys() {
 /// The fields of limitador-server/proto/kuadrantrls.proto. No crate contains them.
 #[test]
 fn the_messages_of_kuadrant_are_the_released_ones() {
-    let all = facts(&decoded(CONTRACT));
+    let all = facts(&contract());
     let package = "kuadrant.service.ratelimit.v1";
     let of_kuadrant = all.iter().filter(|fact| fact.contains(&format!(" {package}.")));
     let shown: Vec<_> = of_kuadrant
@@ -129,7 +139,7 @@ fn the_messages_of_kuadrant_are_the_released_ones() {
 
 #[test]
 fn a_change_of_one_field_is_found() {
-    let original = decoded(CONTRACT);
+    let original = contract();
     let changes: [fn(&mut FieldDescriptorProto); 4] = [
         |field| field.name = Some("domains".to_owned()),
         |field| field.number = Some(99),
@@ -153,7 +163,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_file_names_its_licence_and_its_origin() {
-    let mut files = files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("proto"));
+    let mut files = files_below(Path::new(ROOT));
     files.retain(|file| file.extension().is_some_and(|extension| extension == "proto"));
     assert!(!files.is_empty());
     for file in files {
