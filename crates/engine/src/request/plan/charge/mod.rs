@@ -1,4 +1,4 @@
-//! Input and output of a store: the costs of one request, each against one counter, and the outcome of each.
+//! Input and output of a store: the costs of one request, each against one counter, and their outcomes.
 
 use std::ops::Range;
 
