@@ -56,7 +56,10 @@ fn wait_until_silent(child: &Child, stdin: &ChildStdin) {
     };
     let sleeps = || {
         let threads = std::fs::read_dir(process.join("task")).expect("the process runs").flatten();
-        threads.into_iter().any(|thread| text(thread.path().join("stat")).contains(" (log) S "))
+        let threads: Vec<_> = threads.map(|thread| text(thread.path().join("stat"))).collect();
+        // The thread that reads the log, and all that could still work on what it has read.
+        threads.iter().any(|thread| thread.contains(" (log) S "))
+            && threads.iter().all(|t| t.contains(") S "))
     };
     let is_silent = || listens() && rustix::io::ioctl_fionread(stdin).is_ok_and(|left| left == 0) && sleeps();
     let waits = until(PATIENCE, || is_silent().then_some(()));
