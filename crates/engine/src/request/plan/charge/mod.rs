@@ -366,8 +366,8 @@ impl Charges {
         self.has_leased && !self.is_known_denied && !self.has_repeated_keys && !self.has_settles()
     }
 
-    /// The limit from whose lease the charge at `index` may take units: `None` for refunds and booked charges. Ask only
-    /// if [`Charges::has_leased`].
+    /// The limit whose borrowed units may pay the charge at `index`; `None` for refunds and booked charges. Call it
+    /// only if [`Charges::has_leased`].
     pub fn leased(&self, index: usize) -> Option<LimitId> {
         let KeyedCharge { charge, leased, .. } = &self.charges[index];
         leased.filter(|_| !charge.cost.is_refund() && charge.role != Role::Booked)
